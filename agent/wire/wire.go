@@ -1,0 +1,269 @@
+// Package wire holds the Go types of the varlink interface io.holdfast.Agent:
+// the parameters and replies of its methods, and its errors. The agent and its
+// clients share it, so that the two cannot drift apart; a test holds it to the
+// interface file, which is the specification.
+//
+// Start at io.holdfast.Agent.varlink in client/varlink, which says what each
+// member means. Byte slices are base64 on the wire. Pointers and omitempty mark
+// the members that the interface file writes with a question mark.
+package wire
+
+import "time"
+
+// Interface is the name of the agent's varlink interface.
+const Interface = "io.holdfast.Agent"
+
+// The methods, as they are called on the wire.
+const (
+	ListKeys               = Interface + ".ListKeys"
+	GetKey                 = Interface + ".GetKey"
+	CreateKey              = Interface + ".CreateKey"
+	DeleteKey              = Interface + ".DeleteKey"
+	ExportKey              = Interface + ".ExportKey"
+	AdoptKey               = Interface + ".AdoptKey"
+	BindKey                = Interface + ".BindKey"
+	InstallCertificate     = Interface + ".InstallCertificate"
+	SignTLSClient          = Interface + ".SignTLSClient"
+	SignTLSServer          = Interface + ".SignTLSServer"
+	SignCertificateRequest = Interface + ".SignCertificateRequest"
+	UnlockKey              = Interface + ".UnlockKey"
+	LockKeys               = Interface + ".LockKeys"
+	GetStatus              = Interface + ".GetStatus"
+	CheckPolicy            = Interface + ".CheckPolicy"
+	TailAudit              = Interface + ".TailAudit"
+	VerifyAudit            = Interface + ".VerifyAudit"
+	Watch                  = Interface + ".Watch"
+)
+
+// Key is a key as its users see it.
+type Key struct {
+	Name          string     `json:"name"`
+	Purpose       string     `json:"purpose"`
+	Backend       string     `json:"backend"`
+	Algorithm     string     `json:"algorithm"`
+	RSABits       int        `json:"rsaBits,omitempty"`
+	Scheme        string     `json:"scheme"`
+	Owner         Owner      `json:"owner"`
+	Created       time.Time  `json:"created"`
+	PublicKey     []byte     `json:"publicKey"`
+	Chain         [][]byte   `json:"chain"`
+	Imported      bool       `json:"imported"`
+	Persistent    bool       `json:"persistent"`
+	PIN           bool       `json:"pin"`
+	UnlockedUntil *time.Time `json:"unlockedUntil,omitempty"`
+	TLS12         bool       `json:"tls12"`
+	Servers       []Server   `json:"servers"`
+	Fault         string     `json:"fault,omitempty"`
+}
+
+// Owner is who a key belongs to.
+type Owner struct {
+	UID  uint32 `json:"uid"`
+	User string `json:"user,omitempty"`
+}
+
+// Server is a server that a key is bound to.
+type Server struct {
+	Address string `json:"address"` // HOST:PORT
+	CA      string `json:"ca"`      // certificates, PEM
+}
+
+// Device is the state of a device.
+type Device struct {
+	Backend     string       `json:"backend"`
+	Device      string       `json:"device"`
+	State       string       `json:"state"`
+	Since       time.Time    `json:"since"`
+	Reason      string       `json:"reason,omitempty"`
+	Hint        string       `json:"hint,omitempty"`
+	LockedUntil *time.Time   `json:"lockedUntil,omitempty"`
+	Software    bool         `json:"software"`
+	TriesLeft   *int         `json:"triesLeft,omitempty"`
+	Maker       string       `json:"maker,omitempty"`
+	Can         []Capability `json:"can"`
+}
+
+// Capability is one kind of key that a device can make.
+type Capability struct {
+	Algorithm string `json:"algorithm"`
+	RSABits   int    `json:"rsaBits,omitempty"`
+}
+
+// Notice is one fact that status and doctor show, and the next step.
+type Notice struct {
+	Message string `json:"message"`
+	Hint    string `json:"hint,omitempty"`
+}
+
+// Caller is who the agent takes its caller for.
+type Caller struct {
+	UID    uint32   `json:"uid"`
+	User   string   `json:"user,omitempty"`
+	GID    uint32   `json:"gid"`
+	Groups []uint32 `json:"groups"`
+	PID    int32    `json:"pid"`
+	Unit   string   `json:"unit,omitempty"`
+}
+
+// Empty is the parameters or the reply of a method that has none.
+type Empty struct{}
+
+// NameParameters is the parameters of GetKey, DeleteKey and ExportKey.
+type NameParameters struct {
+	Name string `json:"name"`
+}
+
+// KeyReply is the reply of every method that answers with one key.
+type KeyReply struct {
+	Key Key `json:"key"`
+}
+
+// ListKeysParameters is the parameters of ListKeys.
+type ListKeysParameters struct {
+	All bool `json:"all,omitempty"`
+}
+
+// ListKeysReply is the reply of ListKeys.
+type ListKeysReply struct {
+	Keys []Key `json:"keys"`
+}
+
+// CreateKeyParameters is the parameters of CreateKey.
+type CreateKeyParameters struct {
+	Name       string `json:"name"`
+	Purpose    string `json:"purpose"`
+	Backend    string `json:"backend,omitempty"`
+	Algorithm  string `json:"algorithm,omitempty"`
+	RSABits    int    `json:"rsaBits,omitempty"`
+	Persistent bool   `json:"persistent,omitempty"`
+	PIN        []byte `json:"pin,omitempty"`
+	TLS12      bool   `json:"tls12,omitempty"`
+	RequestID  string `json:"requestID,omitempty"`
+}
+
+// ExportKeyReply is the reply of ExportKey.
+type ExportKeyReply struct {
+	File string `json:"file"`
+}
+
+// AdoptKeyParameters is the parameters of AdoptKey.
+type AdoptKeyParameters struct {
+	Name          string `json:"name"`
+	Purpose       string `json:"purpose"`
+	File          string `json:"file"`
+	Backend       string `json:"backend,omitempty"`
+	AllowImported bool   `json:"allowImported,omitempty"`
+	Persistent    bool   `json:"persistent,omitempty"`
+	TLS12         bool   `json:"tls12,omitempty"`
+	RequestID     string `json:"requestID,omitempty"`
+}
+
+// BindKeyParameters is the parameters of BindKey.
+type BindKeyParameters struct {
+	Name    string   `json:"name"`
+	Servers []Server `json:"servers"`
+}
+
+// InstallCertificateParameters is the parameters of InstallCertificate.
+type InstallCertificateParameters struct {
+	Name  string   `json:"name"`
+	Chain [][]byte `json:"chain"`
+}
+
+// SignParameters is the parameters of SignTLSServer and SignCertificateRequest.
+type SignParameters struct {
+	Key       string `json:"key"`
+	Scheme    string `json:"scheme"`
+	Message   []byte `json:"message"`
+	RequestID string `json:"requestID,omitempty"`
+}
+
+// SignTLSClientParameters is the parameters of SignTLSClient.
+type SignTLSClientParameters struct {
+	Key       string    `json:"key"`
+	Scheme    string    `json:"scheme"`
+	Message   []byte    `json:"message"`
+	Evidence  *Evidence `json:"evidence,omitempty"`
+	RequestID string    `json:"requestID,omitempty"`
+}
+
+// Evidence is what lets the agent verify the server that it signs for.
+type Evidence struct {
+	Handshake []byte `json:"handshake"`
+	Secret    []byte `json:"secret"`
+}
+
+// SignReply is the reply of the methods that sign.
+type SignReply struct {
+	Signature []byte `json:"signature"`
+}
+
+// UnlockKeyParameters is the parameters of UnlockKey.
+type UnlockKeyParameters struct {
+	Name    string `json:"name"`
+	PIN     []byte `json:"pin"`
+	Seconds int    `json:"seconds,omitempty"`
+}
+
+// UnlockKeyReply is the reply of UnlockKey.
+type UnlockKeyReply struct {
+	UnlockedUntil time.Time `json:"unlockedUntil"`
+}
+
+// LockKeysParameters is the parameters of LockKeys.
+type LockKeysParameters struct {
+	Name string `json:"name,omitempty"`
+}
+
+// GetStatusReply is the reply of GetStatus.
+type GetStatusReply struct {
+	Version string    `json:"version"`
+	PID     int       `json:"pid"`
+	Started time.Time `json:"started"`
+	Mode    string    `json:"mode"`   // user or system
+	Policy  string    `json:"policy"` // the policy file, or "built-in"
+	Audit   string    `json:"audit"`  // the audit file
+	Caller  Caller    `json:"caller"`
+	Devices []Device  `json:"devices"`
+	Keys    int       `json:"keys"` // how many the caller may see
+	Notices []Notice  `json:"notices"`
+}
+
+// CheckPolicyParameters is the parameters of CheckPolicy.
+type CheckPolicyParameters struct {
+	UID       uint32   `json:"uid"`
+	GIDs      []uint32 `json:"gids"`
+	Unit      string   `json:"unit,omitempty"`
+	Key       string   `json:"key,omitempty"`
+	Operation string   `json:"operation"`
+}
+
+// CheckPolicyReply is the reply of CheckPolicy.
+type CheckPolicyReply struct {
+	Allowed bool   `json:"allowed"`
+	Rule    string `json:"rule"`
+	Reason  string `json:"reason"`
+}
+
+// TailAuditParameters is the parameters of TailAudit.
+type TailAuditParameters struct {
+	Records int `json:"records,omitempty"` // 20 when not given
+}
+
+// TailAuditReply is the reply of TailAudit.
+type TailAuditReply struct {
+	Records []string `json:"records"`
+}
+
+// VerifyAuditReply is the reply of VerifyAudit.
+type VerifyAuditReply struct {
+	Records int    `json:"records"`
+	Head    string `json:"head"`
+}
+
+// WatchReply is one reply of Watch.
+type WatchReply struct {
+	What  string `json:"what"`
+	Name  string `json:"name,omitempty"`
+	State string `json:"state,omitempty"`
+}
