@@ -1,0 +1,83 @@
+# Two commands matter to a newcomer: make demo, and make test. Both install what
+# is missing first, and say so. `make` alone lists the rest.
+
+GO          = test/go
+STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
+NFPM        = github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.48.0
+
+# The product binaries. They are static: nothing here needs a C compiler.
+BINARIES = ./agent/holdfast-agent ./client/holdfast
+
+# What --version shows. Only the commit decides it, so that two builds of one
+# commit are equal.
+VERSION := $(shell git describe --tags --always --dirty=-modified --abbrev=12 2>/dev/null || echo unknown)
+LDFLAGS  = -s -w -X main.version=$(VERSION)
+
+# How long each fuzz target runs under `make fuzz`.
+FUZZTIME = 20s
+
+# The working copy may belong to another user than the one who builds.
+export GOFLAGS := $(GOFLAGS) -buildvcs=false
+
+SHELL       = /bin/sh
+.SHELLFLAGS = -euc
+MAKEFLAGS  += --no-print-directory
+.DEFAULT_GOAL = help
+.DELETE_ON_ERROR:
+.NOTPARALLEL:
+.PHONY: help version setup go build test race lint fuzz bench demo man deb repro clean
+
+help: ## this list
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 16
+
+version:
+	@echo $(VERSION)
+
+setup: ## install the packages and the Go that tests and demo need
+	@test/setup
+
+go:
+	@$(GO) version >/dev/null 2>&1 || test/setup go
+
+build: go ## the binaries, static, into build/bin
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags "$(LDFLAGS)" -o build/bin/ $(BINARIES)
+
+test: setup ## everything that must hold before a commit; .ci/run calls this
+	@echo "== gofmt, vet, staticcheck"
+	@$(MAKE) lint
+	@echo "== tests, examples and fuzz seeds, with the race detector"
+	@$(MAKE) race
+	@echo "== two builds in different places give the same bytes"
+	@$(MAKE) repro
+	@echo "== the demo"
+	@$(MAKE) demo
+
+race: go ## the Go tests, with the race detector
+	$(GO) test -race -timeout 10m ./...
+
+lint: go ## gofmt, vet and staticcheck
+	@unformatted=$$("$$($(GO) env GOROOT)/bin/gofmt" -l .); \
+	if [ -n "$$unformatted" ]; then echo "gofmt would change:" $$unformatted; exit 1; fi
+	$(GO) vet ./...
+	$(GO) run $(STATICCHECK) ./...
+
+fuzz: go ## each fuzz target for FUZZTIME (20s)
+	@test/fuzz $(FUZZTIME)
+
+bench: setup ## the figures, one `name value unit` per line; JSON to $BENCH_OUT
+	$(GO) run ./test/bench
+
+demo: setup build ## a mutual-TLS login with a key that cannot leave its TPM
+	@test/demo
+
+man: build ## the manual pages and shell completions, into build/
+	@packaging/generate
+
+deb: build man ## a Debian package, into build/
+	VERSION=$(VERSION) $(GO) run $(NFPM) package --config packaging/nfpm.yaml --packager deb --target build/
+
+repro: go ## build twice, in different directories, and compare
+	@test/repro $(BINARIES)
+
+clean: ## remove build/
+	rm -rf build
