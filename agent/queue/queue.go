@@ -1,0 +1,202 @@
+// Package queue puts the callers of one device in order. A device does one
+// thing at a time; its queue runs the work of many callers on one goroutine,
+// round robin between peers and, within a peer, between its processes, so that
+// nobody who keeps hundreds of requests waiting delays somebody with one by
+// more than one turn per peer.
+//
+// Start at [New] and [Queue.Do]. What waits is bounded ([Limits]); what comes
+// on top is refused at once with the time after which another try makes sense.
+// Work whose caller has left never starts.
+//
+// The queue cannot take work away from a device that does not answer. Work gets
+// a context that ends when its caller leaves and has to give up by itself; until
+// it does, nothing else runs on this device.
+package queue
+
+import (
+	"container/list"
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"holdfast/agent/keys"
+)
+
+// Limits bound how many requests wait. Running work does not count.
+type Limits struct {
+	PerPeer int // for one peer; 0 means 256
+	Total   int // for all peers together; 0 means 1024
+}
+
+// Caller is who work is done for. Turns are shared between peers first, then
+// between the processes of a peer.
+type Caller struct {
+	Peer    string // uid:1000, or unit:x.service where the unit is known
+	Process string // pid and start time, or whatever tells two processes of a peer apart
+}
+
+// Queue owns one device's time. Its methods are safe for concurrent use.
+type Queue struct {
+	limits Limits
+	wake   chan struct{} // holds one token when there may be work
+	idle   chan struct{} // closed when the loop has ended
+
+	mu       sync.Mutex // guards what follows; never held while work runs
+	root     *turn
+	running  *item
+	stopping bool
+	since    time.Time // when running started, or when the queue last became idle or busy
+	service  time.Duration
+	counts   counts
+}
+
+type counts struct{ served, dropped, refused uint64 }
+
+// item is one piece of work from Do until it ends.
+type item struct {
+	ctx    context.Context
+	work   func(context.Context) error
+	caller Caller
+	turn   *turn           // the process that it waits in
+	place  *list.Element   // its place there; nil once it left
+	run    context.Context // ctx, or earlier when the queue closes; set when its turn comes
+	cancel context.CancelFunc
+	done   chan error // takes the one result without anybody waiting
+}
+
+// New starts the goroutine of an empty queue. [Queue.Close] ends it.
+func New(l Limits) *Queue {
+	if l.PerPeer == 0 {
+		l.PerPeer = 256
+	}
+	if l.Total == 0 {
+		l.Total = 1024
+	}
+	q := &Queue{
+		limits: l,
+		wake:   make(chan struct{}, 1),
+		idle:   make(chan struct{}),
+		root:   newTurn(nil, ""),
+		since:  time.Now(),
+	}
+	go q.loop()
+	return q
+}
+
+// Do waits for c's turn, runs work on the queue's goroutine and returns what
+// work returned. A panic in work becomes an internal [keys.Error].
+//
+// When ctx ends, Do returns a deadline [keys.Error] at once. Work that had not
+// started will then never run. Work that had started is told by its context and
+// holds the device until it returns: after an error, the caller must not touch
+// what work may still be writing.
+//
+// Do returns a busy [keys.Error] when too many requests wait, or when the queue
+// is closing.
+func (q *Queue) Do(ctx context.Context, c Caller, work func(context.Context) error) error {
+	it := &item{ctx: ctx, work: work, caller: c, done: make(chan error, 1)}
+	if err := q.enqueue(it); err != nil {
+		return err
+	}
+	select {
+	case err := <-it.done:
+		return err
+	case <-ctx.Done():
+		return q.leave(it)
+	}
+}
+
+func (q *Queue) enqueue(it *item) error {
+	if err := it.ctx.Err(); err != nil {
+		return late("the request came after its deadline", err)
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if err := q.refusal(it.caller.Peer); err != nil {
+		q.counts.refused++
+		return err
+	}
+	if q.running == nil && q.root.waiting == 0 {
+		q.since = time.Now()
+	}
+	it.turn = q.root.child(it.caller.Peer).child(it.caller.Process)
+	it.place = it.turn.add(it)
+	q.signal()
+	return nil
+}
+
+// leave is Do's way out when its context ended. Whoever finds the item in its
+// place first decides whether it runs: the loop or its caller.
+func (q *Queue) leave(it *item) error {
+	q.mu.Lock()
+	waited := it.place != nil
+	if waited {
+		q.drop(it)
+	}
+	q.mu.Unlock()
+	if waited {
+		return late("the device was busy until the request's deadline", it.ctx.Err())
+	}
+	select {
+	case err := <-it.done: // it ended while we were told to leave
+		return err
+	default:
+		return late("the device did not answer before the request's deadline", it.ctx.Err())
+	}
+}
+
+// drop takes a waiting item out. The caller holds mu.
+func (q *Queue) drop(it *item) {
+	it.turn.remove(it.place)
+	it.place = nil
+	q.counts.dropped++
+}
+
+func late(fact string, cause error) error {
+	return &keys.Error{Kind: keys.Deadline, Message: fact, Err: cause}
+}
+
+// refusal says why nothing more may wait for peer. The caller holds mu.
+func (q *Queue) refusal(peer string) error {
+	mine := 0
+	if p := q.root.children[peer]; p != nil {
+		mine = p.waiting
+	}
+	switch total := q.root.waiting; {
+	case q.stopping:
+		return &keys.Error{Kind: keys.Busy, Message: "the agent is stopping", RetryAfter: time.Second}
+	case mine >= q.limits.PerPeer:
+		return q.busy(fmt.Sprintf("%d of your requests wait for the device already", mine), mine*len(q.root.children))
+	case total >= q.limits.Total:
+		return q.busy(fmt.Sprintf("%d requests wait for the device already", total), total)
+	}
+	return nil
+}
+
+// busy estimates that ahead pieces of work come before room is found for one
+// more, and never more than all that wait.
+func (q *Queue) busy(fact string, ahead int) error {
+	wait := q.service * time.Duration(min(ahead, q.root.waiting))
+	return &keys.Error{
+		Kind:       keys.Busy,
+		Message:    fact,
+		Hint:       "try again later, or send fewer requests at once",
+		RetryAfter: min(max(wait, minRetry), maxRetry),
+	}
+}
+
+// What a refused caller is told at the least and at the most.
+const (
+	minRetry = 10 * time.Millisecond
+	maxRetry = 30 * time.Second
+)
+
+// signal tells the loop to look. The caller holds mu or does not; one token is
+// enough however much is waiting.
+func (q *Queue) signal() {
+	select {
+	case q.wake <- struct{}{}:
+	default:
+	}
+}

@@ -1,0 +1,107 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"holdfast/agent/keys"
+)
+
+// Stats is what a queue is doing and has done since [New].
+type Stats struct {
+	Waiting int            // requests that wait for their turn
+	Peers   map[string]int // how many of them are whose
+	Running time.Time      // when the running work started; zero when the device is idle
+	Served  uint64         // work that ran, whatever came of it
+	Dropped uint64         // work that never ran because its caller left or the queue closed
+	Refused uint64         // requests that were over a limit
+	Service time.Duration  // how long work takes: an average that forgets
+}
+
+// Stats returns a snapshot.
+func (q *Queue) Stats() Stats {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	s := Stats{
+		Waiting: q.root.waiting,
+		Peers:   make(map[string]int, len(q.root.children)),
+		Served:  q.counts.served,
+		Dropped: q.counts.dropped,
+		Refused: q.counts.refused,
+		Service: q.service,
+	}
+	for name, peer := range q.root.children {
+		if peer.waiting > 0 {
+			s.Peers[name] = peer.waiting
+		}
+	}
+	if q.running != nil {
+		s.Running = q.since
+	}
+	return s
+}
+
+// stalled is how long work may wait while nothing runs before the loop counts
+// as dead. Picking up work takes microseconds.
+const stalled = 2 * time.Second
+
+// Alive is the watchdog's question. It returns an error when the loop no longer
+// picks up work, and nil when the loop is at rest, busy, closed, or held up by a
+// device that does not answer: restarting the agent would not mend a device.
+func (q *Queue) Alive() error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	select {
+	case <-q.idle:
+		if !q.stopping {
+			return errors.New("the queue's loop has ended")
+		}
+	default:
+	}
+	if since := time.Since(q.since); q.running == nil && q.root.waiting > 0 && since > stalled {
+		return fmt.Errorf("%d requests wait and none was picked up for %v", q.root.waiting, since.Round(time.Millisecond))
+	}
+	return nil
+}
+
+// grace is how long Close waits for cancelled work to notice.
+const grace = 250 * time.Millisecond
+
+// Close refuses new requests, lets those that wait run until ctx ends, then
+// drops the rest and cancels the running one. It returns nil when the loop has
+// ended, and otherwise an error that says since when work has been running: such
+// work still holds the device.
+func (q *Queue) Close(ctx context.Context) error {
+	q.mu.Lock()
+	q.stopping = true
+	q.mu.Unlock()
+	q.signal()
+	select {
+	case <-q.idle:
+	case <-ctx.Done():
+	}
+	since := q.abandon()
+	select {
+	case <-q.idle:
+		return nil
+	case <-time.After(grace):
+		return fmt.Errorf("work that runs since %s was cancelled and has not returned", since.Format(time.RFC3339))
+	}
+}
+
+// abandon drops what waits, which a loop that died may have left too, cancels
+// what runs and returns when that started.
+func (q *Queue) abandon() time.Time {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, it := range q.root.items() {
+		q.drop(it)
+		it.done <- &keys.Error{Kind: keys.Busy, Message: "the agent is stopping", RetryAfter: time.Second}
+	}
+	if q.running != nil {
+		q.running.cancel()
+	}
+	return q.since
+}
