@@ -1,0 +1,112 @@
+package peer
+
+import "strings"
+
+// maxUnitName is systemd's limit (systemd.unit(5)).
+const maxUnitName = 255
+
+// systemUnit returns the system unit of a process, or "" when there is none or
+// /proc does not say.
+func systemUnit(pid int32) string {
+	text, err := readSmall(procPath(pid, "cgroup"))
+	if err != nil {
+		return ""
+	}
+	return unitOf(cgroupPath(string(text)))
+}
+
+// cgroupPath returns the path in the unified hierarchy from /proc/PID/cgroup
+// (cgroups(7)), or "" when there is not exactly one. The named version 1
+// hierarchy of old systemd is not asked: programs could be moved about in it.
+func cgroupPath(text string) string {
+	path := ""
+	for line := range strings.Lines(text) {
+		rest, found := strings.CutPrefix(line, "0::")
+		if !found {
+			continue
+		}
+		if path != "" {
+			return ""
+		}
+		path = strings.TrimSuffix(rest, "\n")
+	}
+	return path
+}
+
+// unitOf returns the system unit that a cgroup path names: one or more slices,
+// each nested in the one that its name says, then the unit. What follows belongs
+// to the unit, which may have been handed its own subtree: a name down there,
+// however it looks, is not the system manager's. Paths below user.slice, with
+// ".." (a process outside our cgroup namespace), or with any name that systemd
+// would not have written give "".
+func unitOf(path string) string {
+	rest, found := strings.CutPrefix(path, "/")
+	if !found || strings.HasPrefix(rest, "user.slice/") || hasDots(rest) {
+		return ""
+	}
+	parent := ""
+	for {
+		name, after, more := strings.Cut(rest, "/")
+		slice, isSlice := strings.CutSuffix(name, ".slice")
+		if !isSlice {
+			if parent == "" || !unitName(name) {
+				return ""
+			}
+			return name
+		}
+		if !more || !unitName(name) || !nests(parent, slice) {
+			return ""
+		}
+		parent, rest = slice, after
+	}
+}
+
+// hasDots reports whether a component of path is empty, "." or "..".
+func hasDots(path string) bool {
+	for name := range strings.SplitSeq(path, "/") {
+		if name == "" || name == "." || name == ".." {
+			return true
+		}
+	}
+	return false
+}
+
+// nests reports whether a slice belongs right below its parent: a-b.slice in
+// a.slice, and only names without a dash at the top (systemd.slice(5)).
+func nests(parent, slice string) bool {
+	if parent == "" {
+		return slice != "" && !strings.Contains(slice, "-")
+	}
+	rest, found := strings.CutPrefix(slice, parent+"-")
+	return found && rest != "" && !strings.Contains(rest, "-")
+}
+
+// unitName reports whether name is a slice, service or scope as systemd writes
+// it in a cgroup path. Backslashes are part of escaped names and are compared as
+// they stand. A leading underscore or dot marks a name that systemd had to
+// escape because it looks like a controller's file; such units are not named.
+func unitName(name string) bool {
+	base, suffix := name, ""
+	if dot := strings.LastIndexByte(name, '.'); dot >= 0 {
+		base, suffix = name[:dot], name[dot:]
+	}
+	if base == "" || len(name) > maxUnitName || base[0] == '_' || base[0] == '.' {
+		return false
+	}
+	if suffix != ".service" && suffix != ".scope" && suffix != ".slice" {
+		return false
+	}
+	return onlyUnitCharacters(base)
+}
+
+// unitCharacters are those of unit names (systemd.unit(5)).
+const unitCharacters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789:-_.\\@"
+
+func onlyUnitCharacters(s string) bool {
+	for i := range len(s) {
+		if strings.IndexByte(unitCharacters, s[i]) < 0 {
+			return false
+		}
+	}
+	return true
+}

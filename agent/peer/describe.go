@@ -1,0 +1,96 @@
+package peer
+
+import (
+	"os"
+	"strings"
+	"unicode"
+)
+
+// maxChain bounds how many ancestors a description follows.
+const maxChain = 16
+
+// A Description says what a peer looks like, for prompts and audit records. The
+// user whose process it is can make all of it up, by starting a program under
+// another name or from another parent: nothing here may decide anything.
+type Description struct {
+	Executable string // path of the program, with " (deleted)" behind it when the file is gone
+	Chain      []Link // the process, its parent, and so on, without init
+	Unit       string // the innermost unit or scope of its cgroup, also in a user's session
+}
+
+// A Link is one process of a chain.
+type Link struct {
+	PID  int32
+	Name string // as the process calls itself
+}
+
+// String returns the chain from the outermost process to the peer, "sshd > bash
+// > kubectl".
+func (d Description) String() string {
+	names := make([]string, len(d.Chain))
+	for i, link := range d.Chain {
+		names[len(names)-1-i] = link.Name
+	}
+	return strings.Join(names, " > ")
+}
+
+// Describe reads from /proc what the peer looks like now. What cannot be read is
+// empty; everything is when the process has ended. Characters that do not print
+// are replaced, so that a name cannot rewrite the line it is shown on.
+func (p *Peer) Describe() Description {
+	d := Description{
+		Executable: executable(p.PID),
+		Chain:      chain(p.PID),
+		Unit:       sessionUnit(p.PID),
+	}
+	if p.Alive() != nil {
+		return Description{}
+	}
+	return d
+}
+
+func executable(pid int32) string {
+	path, err := os.Readlink(procPath(pid, "exe"))
+	if err != nil {
+		return ""
+	}
+	return printable(path)
+}
+
+func chain(pid int32) []Link {
+	var links []Link
+	for pid > 1 && len(links) < maxChain {
+		s, err := readStat(pid)
+		if err != nil {
+			break
+		}
+		links = append(links, Link{PID: pid, Name: printable(s.name)})
+		pid = s.ppid
+	}
+	return links
+}
+
+// sessionUnit returns the last component of the cgroup's path that looks like a
+// service or scope.
+func sessionUnit(pid int32) string {
+	text, err := readSmall(procPath(pid, "cgroup"))
+	if err != nil {
+		return ""
+	}
+	unit := ""
+	for name := range strings.SplitSeq(cgroupPath(string(text)), "/") {
+		if strings.HasSuffix(name, ".service") || strings.HasSuffix(name, ".scope") {
+			unit = name
+		}
+	}
+	return printable(unit)
+}
+
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return '?'
+		}
+		return r
+	}, s)
+}
