@@ -1,0 +1,99 @@
+package varlink
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Call is one call of a method. It is for the one goroutine that runs the method,
+// until the method returns.
+type Call struct {
+	Method string // qualified: io.holdfast.Agent.GetKey
+
+	request request
+	serving *serving
+	done    bool  // the final reply is out
+	lost    error // why nothing more can be sent
+}
+
+// More says that the caller takes more than one reply (see Continue).
+func (c *Call) More() bool { return c.request.More }
+
+// Stopping is closed when the service wants to stop. A call that lasts, such as
+// one that sends changes as they come, should then return.
+func (c *Call) Stopping() <-chan struct{} { return c.serving.stopping.Done() }
+
+// Decode stores the parameters in the value that into points to, as Unmarshal
+// does. Absent parameters are an object without members.
+func (c *Call) Decode(into any) error {
+	parameters := c.request.Parameters
+	if len(parameters) == 0 || string(parameters) == "null" {
+		parameters = []byte("{}")
+	}
+	if !isObject(parameters) {
+		return invalid("parameters")
+	}
+	return Unmarshal(parameters, into)
+}
+
+// Reply sends the one final reply; nil stands for a reply without members. It
+// fails when the peer has gone, when there has been a final reply already, and
+// when the message would be over MaxMessage, in which case another may follow.
+func (c *Call) Reply(out any) error {
+	return c.send(outgoing{Parameters: out}, true)
+}
+
+// Continue sends a reply after which others follow. A caller that did not ask for
+// more than one gets the error ExpectedMore, which Continue returns.
+func (c *Call) Continue(out any) error {
+	if !c.request.More {
+		return &Error{Name: ExpectedMore}
+	}
+	return c.send(outgoing{Parameters: out, Continues: true}, false)
+}
+
+// fail sends an error as the final reply. Its own error ends the connection.
+func (c *Call) fail(name string, parameters any) error {
+	err := c.send(outgoing{Error: name, Parameters: parameters}, true)
+	if c.lost != nil {
+		return c.ended()
+	}
+	return err
+}
+
+func (c *Call) send(message outgoing, final bool) error {
+	switch {
+	case c.lost != nil:
+		return c.lost
+	case c.done:
+		return fmt.Errorf("%s has replied already", c.Method)
+	case c.request.Oneway:
+		return nil
+	}
+	if message.Parameters == nil {
+		message.Parameters = struct{}{}
+	}
+	frame, err := encode(message)
+	if err != nil {
+		return fmt.Errorf("encode reply of %s: %w", c.Method, err)
+	}
+	c.serving.conn.SetWriteDeadline(time.Now().Add(c.serving.whole))
+	if _, err := c.serving.conn.Write(frame); err != nil {
+		c.lost = fmt.Errorf("write: %w", err)
+		return c.lost
+	}
+	c.done = final
+	return nil
+}
+
+// ended returns what ServeConn returns after a write failed.
+func (c *Call) ended() error {
+	switch {
+	case gone(c.lost):
+		return nil
+	case timedOut(c.lost):
+		return errors.Join(ErrSlow, c.lost)
+	}
+	return c.lost
+}

@@ -1,0 +1,174 @@
+package varlink
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+)
+
+// ErrConnectionLost is in the chain of every *LostError.
+var ErrConnectionLost = errors.New("connection lost")
+
+// LostError says that the connection ended before the final reply had come.
+type LostError struct {
+	// Sent says that the whole request had been written, so that the service may
+	// have carried it out. Without it the service has not seen the request.
+	Sent  bool
+	Cause error
+}
+
+// Error says when the connection was lost and why.
+func (e *LostError) Error() string {
+	when := "before the request was sent"
+	if e.Sent {
+		when = "while waiting for the reply"
+	}
+	return fmt.Sprintf("%v %s: %v", ErrConnectionLost, when, e.Cause)
+}
+
+// Is reports whether target is ErrConnectionLost.
+func (e *LostError) Is(target error) bool { return target == ErrConnectionLost }
+
+// Unwrap returns the cause.
+func (e *LostError) Unwrap() error { return e.Cause }
+
+// Conn is the asking end of a connection. It carries one call at a time; further
+// ones wait for their turn.
+type Conn struct {
+	conn   net.Conn
+	in     framer
+	turn   chan struct{} // holds one token while no call runs
+	closed error         // guarded by turn: why no further call can be made
+}
+
+// NewConn returns a Conn that owns c.
+func NewConn(c net.Conn) *Conn {
+	conn := &Conn{conn: c, in: framer{from: c}, turn: make(chan struct{}, 1)}
+	conn.turn <- struct{}{}
+	return conn
+}
+
+// Close closes the connection, which cancels a call that is under way.
+func (c *Conn) Close() error { return c.conn.Close() }
+
+// Call calls a method with the parameters in, and decodes those of the reply into
+// out; nil stands for none, and for a reply that is of no interest. An error that
+// the service sent is an *Error; a connection that ended is a *LostError. When
+// ctx ends first, Call closes the connection, which cancels the call at the
+// service, and returns an error that wraps the one of ctx.
+func (c *Conn) Call(ctx context.Context, method string, in, out any) error {
+	var parameters json.RawMessage
+	err := c.call(ctx, outgoing{Method: method, Parameters: in}, func(p json.RawMessage, _ bool) error {
+		parameters = p
+		return nil
+	})
+	if err != nil || out == nil || len(parameters) == 0 {
+		return err
+	}
+	if err := json.Unmarshal(parameters, out); err != nil {
+		return fmt.Errorf("reply of %s: %w", method, err)
+	}
+	return nil
+}
+
+// CallMore calls a method that may reply more than once, and hands each reply to
+// each, the last with continues false. The reply belongs to each. An error of
+// each closes the connection, which cancels the call, and is returned. Otherwise
+// it is as Call.
+func (c *Conn) CallMore(ctx context.Context, method string, in any, each func(reply json.RawMessage, continues bool) error) error {
+	return c.call(ctx, outgoing{Method: method, Parameters: in, More: true}, each)
+}
+
+func (c *Conn) call(ctx context.Context, message outgoing, each func(json.RawMessage, bool) error) error {
+	frame, err := encode(message)
+	if err != nil {
+		return fmt.Errorf("%s: %w", message.Method, err)
+	}
+	if err := c.wait(ctx); err != nil {
+		return fmt.Errorf("%s: %w", message.Method, err)
+	}
+	defer func() { c.turn <- struct{}{} }()
+	if c.closed != nil {
+		return &LostError{Cause: c.closed}
+	}
+	stop := context.AfterFunc(ctx, func() { c.conn.Close() })
+	keep, err := c.exchange(frame, each)
+	if ended := !stop(); ended {
+		keep = false
+		if errors.Is(err, ErrConnectionLost) {
+			err = fmt.Errorf("%s: %w", message.Method, ctx.Err())
+		}
+	}
+	if !keep {
+		c.closed = net.ErrClosed
+		c.conn.Close()
+	}
+	return err
+}
+
+// wait takes the turn, never for a context that has ended: that would cost the
+// connection.
+func (c *Conn) wait(ctx context.Context) error {
+	select {
+	case <-c.turn:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if err := ctx.Err(); err != nil {
+		c.turn <- struct{}{}
+		return err
+	}
+	return nil
+}
+
+// exchange sends one request and takes its replies. Keep says that the connection
+// is fit for another call.
+func (c *Conn) exchange(frame []byte, each func(json.RawMessage, bool) error) (keep bool, err error) {
+	if _, err := c.conn.Write(frame); err != nil {
+		return false, &LostError{Cause: err}
+	}
+	for {
+		r, err := c.receive()
+		if err != nil {
+			return false, err
+		}
+		if r.Error != "" {
+			return true, &Error{Name: r.Error, Parameters: r.Parameters}
+		}
+		if err := each(r.Parameters, r.Continues); err != nil {
+			return !r.Continues, err
+		}
+		if !r.Continues {
+			return true, nil
+		}
+	}
+}
+
+// receive reads one reply, whose parameters are its own copy.
+func (c *Conn) receive() (reply, error) {
+	frame, ok := c.in.frame()
+	for !ok {
+		if err := c.in.fill(); err != nil {
+			return reply{}, c.lost(err)
+		}
+		frame, ok = c.in.frame()
+	}
+	var r reply
+	if err := json.Unmarshal(frame, &r); err != nil {
+		return reply{}, fmt.Errorf("reply: %w: %w", ErrMalformed, err)
+	}
+	if !isObject(frame) {
+		return reply{}, fmt.Errorf("reply: %w: not an object", ErrMalformed)
+	}
+	c.in.drop()
+	return r, nil
+}
+
+func (c *Conn) lost(err error) error {
+	if errors.Is(err, errTooLong) {
+		return fmt.Errorf("reply: %w: %w", ErrMalformed, err)
+	}
+	return &LostError{Sent: true, Cause: err}
+}

@@ -1,0 +1,222 @@
+package varlink
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+)
+
+// parser reads an interface file token by token. After the first error it stands
+// still: token is empty and err says why.
+type parser struct {
+	text  string // what follows token
+	line  int
+	token string // empty at the end
+	depth int
+	err   error
+}
+
+// The names of the specification: of interfaces, of types, methods and errors,
+// and of members.
+var (
+	interfaceName = regexp.MustCompile(`^[A-Za-z](-*[A-Za-z0-9])*(\.[A-Za-z0-9](-*[A-Za-z0-9])*)+$`)
+	typeName      = regexp.MustCompile(`^[A-Z][A-Za-z0-9]*$`)
+	memberName    = regexp.MustCompile(`^[A-Za-z](_?[A-Za-z0-9])*$`)
+)
+
+const wordBytes = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-"
+
+func (p *parser) fail(format string, args ...any) {
+	if p.err == nil {
+		p.err = fmt.Errorf("line %d: %s", p.line, fmt.Sprintf(format, args...))
+	}
+	p.token = ""
+}
+
+// next moves to the next token: a word, an arrow or one other character.
+func (p *parser) next() {
+	p.token = ""
+	p.blank()
+	if p.text == "" || p.err != nil {
+		return
+	}
+	n := len(p.text) - len(strings.TrimLeft(p.text, wordBytes))
+	switch {
+	case strings.HasPrefix(p.text, "->"):
+		n = 2
+	case n == 0:
+		n = 1
+	case strings.Contains(p.text[:n], "->"):
+		n = strings.Index(p.text[:n], "->")
+	}
+	p.token, p.text = p.text[:n], p.text[n:]
+}
+
+// blank passes over white space and comments.
+func (p *parser) blank() {
+	for p.text != "" {
+		switch p.text[0] {
+		case '\n':
+			p.line++
+		case ' ', '\t', '\r':
+		case '#':
+			end := strings.IndexByte(p.text, '\n')
+			if end < 0 {
+				end = len(p.text)
+			}
+			p.text = p.text[end:]
+			continue
+		default:
+			return
+		}
+		p.text = p.text[1:]
+	}
+}
+
+// word passes over a token that must come here.
+func (p *parser) word(want string) {
+	if p.token != want {
+		p.fail("got %q, want %q", p.token, want)
+		return
+	}
+	p.next()
+}
+
+// is passes over a token if it comes here.
+func (p *parser) is(token string) bool {
+	if p.token != token {
+		return false
+	}
+	p.next()
+	return true
+}
+
+func (p *parser) name(form *regexp.Regexp, what string) string {
+	name := p.token
+	if !form.MatchString(name) {
+		p.fail("%q is no name of %s", name, what)
+		return ""
+	}
+	p.next()
+	return name
+}
+
+func (p *parser) interfaceName() string { return p.name(interfaceName, "an interface") }
+
+func (p *parser) definition(d *InterfaceDescription) {
+	switch {
+	case p.is("type"):
+		t := TypeDescription{Name: p.name(typeName, "a type"), Type: p.structOrEnum()}
+		d.Types = append(d.Types, t)
+	case p.is("method"):
+		m := MethodDescription{Name: p.name(typeName, "a method"), In: p.structType()}
+		p.word("->")
+		m.Out = p.structType()
+		d.Methods = append(d.Methods, m)
+	case p.is("error"):
+		e := ErrorDescription{Name: p.name(typeName, "an error"), Parameters: p.structType()}
+		d.Errors = append(d.Errors, e)
+	default:
+		p.fail("got %q, want type, method or error", p.token)
+	}
+}
+
+func (p *parser) structType() Type {
+	t := p.structOrEnum()
+	if t.Kind == Enum {
+		p.fail("got an enum, want a struct")
+	}
+	return t
+}
+
+// structOrEnum reads a list in parentheses. What follows its first name tells
+// which of the two it is; an empty list is a struct.
+func (p *parser) structOrEnum() Type {
+	t := Type{Kind: Struct}
+	p.word("(")
+	if p.is(")") {
+		return t
+	}
+	for p.err == nil {
+		name := p.name(memberName, "a member")
+		first := len(t.Members) == 0 && len(t.Words) == 0
+		if first && p.token != ":" {
+			t.Kind = Enum
+		}
+		p.element(&t, name)
+		if p.is(")") {
+			break
+		}
+		p.word(",")
+	}
+	return t
+}
+
+func (p *parser) element(t *Type, name string) {
+	if has(t, name) {
+		p.fail("%s is there twice", name)
+	}
+	if t.Kind == Enum {
+		t.Words = append(t.Words, name)
+		return
+	}
+	p.word(":")
+	t.Members = append(t.Members, Member{Name: name, Type: p.typ()})
+}
+
+func has(t *Type, name string) bool {
+	for _, m := range t.Members {
+		if m.Name == name {
+			return true
+		}
+	}
+	for _, w := range t.Words {
+		if w == name {
+			return true
+		}
+	}
+	return false
+}
+
+// typ reads a type. A second question mark after the first is refused.
+func (p *parser) typ() Type {
+	if p.depth == maxDepth {
+		p.fail("types nest deeper than %d", maxDepth)
+		return Type{}
+	}
+	p.depth++
+	defer func() { p.depth-- }()
+	switch {
+	case p.is("?"):
+		element := p.typ()
+		if element.Kind == Optional {
+			p.fail("twice optional")
+		}
+		return Type{Kind: Optional, Element: &element}
+	case p.is("["):
+		return p.list()
+	case p.token == "(":
+		return p.structOrEnum()
+	}
+	return p.simple()
+}
+
+// list reads what follows the bracket of an array or a map.
+func (p *parser) list() Type {
+	kind := Array
+	if p.is("string") {
+		kind = Map
+	}
+	p.word("]")
+	element := p.typ()
+	return Type{Kind: kind, Element: &element}
+}
+
+func (p *parser) simple() Type {
+	for kind := Bool; kind <= Object; kind++ {
+		if p.is(builtin[kind]) {
+			return Type{Kind: kind}
+		}
+	}
+	return Type{Kind: Named, Name: p.name(typeName, "a type")}
+}

@@ -1,0 +1,279 @@
+package varlink
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"time"
+)
+
+// Service answers calls. Its fields must not change once it serves; ServeConn may
+// run for any number of connections at once.
+type Service struct {
+	// What GetInfo of org.varlink.service replies.
+	Vendor, Product, Version, URL string
+
+	// Interfaces that the service has besides org.varlink.service.
+	Interfaces []Interface
+
+	// ReadTimeout is how long a request may take from its first byte to its last,
+	// and a reply until the peer has taken it. Zero means 5 s.
+	ReadTimeout time.Duration
+
+	// IdleTimeout is how long a connection may stay without a request. Zero means
+	// 30 s.
+	IdleTimeout time.Duration
+
+	// OnError returns the varlink error to send for an error of a method that is
+	// not an *Error. Without OnError such an error ends the connection.
+	OnError func(err error) (name string, parameters any)
+}
+
+// Interface is one interface of a service.
+type Interface struct {
+	Name        string            // reverse-domain name: io.holdfast.Agent
+	Description string            // the text of the interface file
+	Methods     map[string]Method // by the name without the interface's
+}
+
+// Method carries out one call: it decodes the parameters, and sends one reply or
+// returns an error. An *Error in its chain is sent as it is, others go through
+// Service.OnError. The context ends when the peer closes the connection.
+type Method func(ctx context.Context, call *Call) error
+
+// The ends of a connection that are the peer's fault, as ServeConn returns them.
+var (
+	// ErrMalformed is a message that is no JSON object, is too long, or was cut off.
+	ErrMalformed = errors.New("malformed message")
+	// ErrSlow is a request that was not whole, or a reply that was not taken, in time.
+	ErrSlow = errors.New("peer too slow")
+)
+
+// ServeConn answers the calls that arrive on conn, one at a time and in order,
+// and closes it. It returns nil when the peer has closed the connection between
+// two requests or in a call, when it was idle for too long, and when ctx ended;
+// otherwise an error that says why it gave up: ErrMalformed, ErrSlow, or what the
+// connection returned.
+//
+// When ctx ends an idle connection is closed at once, while a call that runs may
+// finish and reply. To end such a call as well, close conn.
+//
+// A request that arrives while a call runs waits for its turn. A peer that closes
+// the connection, or only its sending half, cancels the call, unless more than
+// the 2 KiB that are read ahead wait before the end.
+func (s *Service) ServeConn(ctx context.Context, conn net.Conn) error {
+	defer conn.Close()
+	c := &serving{
+		service:  s,
+		conn:     conn,
+		stopping: ctx,
+		calls:    context.WithoutCancel(ctx),
+		in:       framer{from: conn},
+		idle:     or(s.IdleTimeout, 30*time.Second),
+		whole:    or(s.ReadTimeout, 5*time.Second),
+	}
+	defer context.AfterFunc(ctx, func() { conn.SetReadDeadline(past) })()
+	for {
+		frame, err := c.next()
+		if err != nil || frame == nil {
+			return err
+		}
+		if err := c.answer(frame); err != nil {
+			return err
+		}
+	}
+}
+
+func or(d, otherwise time.Duration) time.Duration {
+	if d == 0 {
+		return otherwise
+	}
+	return d
+}
+
+// past is a deadline that is over: setting it interrupts a read.
+var past = time.Unix(1, 0)
+
+// serving is one connection of a service.
+type serving struct {
+	service  *Service
+	conn     net.Conn
+	stopping context.Context // when it ends, no further request is taken
+	calls    context.Context // the parent of the contexts that methods get
+	in       framer
+	idle     time.Duration
+	whole    time.Duration
+}
+
+// next returns the next request, or nil when there will be none.
+func (c *serving) next() ([]byte, error) {
+	frame, ok := c.in.frame()
+	if ok && c.stopping.Err() == nil {
+		return frame, nil
+	}
+	if c.in.empty() {
+		if err := c.read(c.idle); err != nil {
+			return nil, c.ended(err)
+		}
+		if frame, ok := c.in.frame(); ok {
+			return frame, nil
+		}
+	}
+	return c.rest()
+}
+
+// rest reads until the request in the buffer is whole.
+func (c *serving) rest() ([]byte, error) {
+	until := time.Now().Add(c.whole)
+	for {
+		if err := c.read(time.Until(until)); err != nil {
+			return nil, c.ended(err)
+		}
+		if frame, ok := c.in.frame(); ok {
+			return frame, nil
+		}
+	}
+}
+
+// read fills the buffer once. The context is looked at after the deadline is set,
+// so that its end either is seen here or interrupts the read.
+func (c *serving) read(timeout time.Duration) error {
+	c.conn.SetReadDeadline(time.Now().Add(timeout))
+	if err := c.stopping.Err(); err != nil {
+		return err
+	}
+	return c.in.fill()
+}
+
+// ended returns what ServeConn returns after a read failed with err.
+func (c *serving) ended(err error) error {
+	switch {
+	case c.stopping.Err() != nil:
+		return nil
+	case errors.Is(err, errTooLong):
+		return fmt.Errorf("%w: %w", ErrMalformed, err)
+	case gone(err) && !c.in.empty():
+		return fmt.Errorf("%w: cut off after %d bytes", ErrMalformed, c.in.n)
+	case gone(err), timedOut(err) && c.in.empty():
+		return nil
+	case timedOut(err):
+		return fmt.Errorf("%w: %d bytes of a request in %v", ErrSlow, c.in.n, c.whole)
+	}
+	return fmt.Errorf("read: %w", err)
+}
+
+// answer carries out one request. Its error ends the connection.
+func (c *serving) answer(frame []byte) error {
+	request, err := parseRequest(frame)
+	c.in.drop()
+	var refusal *Error
+	if err != nil && !errors.As(err, &refusal) {
+		return fmt.Errorf("%w: %w", ErrMalformed, err)
+	}
+	call := &Call{Method: request.Method, request: request, serving: c}
+	if err == nil {
+		err = c.run(call)
+	}
+	return c.finish(call, err)
+}
+
+// run finds the method and calls it, while watch looks for the peer's end.
+func (c *serving) run(call *Call) error {
+	method, err := c.service.method(call.Method)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(c.calls)
+	stop := c.watch(cancel)
+	defer stop()
+	defer cancel()
+	return method(ctx, call)
+}
+
+// finish sends the error of a call that has not been answered yet.
+func (c *serving) finish(call *Call, err error) error {
+	switch {
+	case call.lost != nil:
+		return call.ended()
+	case call.request.Oneway, call.done:
+		return nil
+	case err == nil:
+		err = fmt.Errorf("%s returned without a reply", call.Method)
+	}
+	var named *Error
+	if errors.As(err, &named) {
+		return call.fail(named.Name, parametersOf(named))
+	}
+	if c.service.OnError == nil {
+		return err
+	}
+	return call.fail(c.service.OnError(err))
+}
+
+func parametersOf(e *Error) any {
+	if len(e.Parameters) == 0 {
+		return nil
+	}
+	return e.Parameters
+}
+
+// method returns the method with a qualified name, or the error for the caller.
+func (s *Service) method(qualified string) (Method, error) {
+	dot := strings.LastIndexByte(qualified, '.')
+	if dot < 1 {
+		return nil, invalid("method")
+	}
+	name, short := qualified[:dot], qualified[dot+1:]
+	if name == ServiceInterface {
+		return s.introspection(short)
+	}
+	for _, in := range s.Interfaces {
+		if in.Name == name {
+			return in.method(short)
+		}
+	}
+	return nil, NewError(InterfaceNotFound, "interface", name)
+}
+
+// method tells a method that the interface file has from one that nobody knows.
+func (in *Interface) method(short string) (Method, error) {
+	if m := in.Methods[short]; m != nil {
+		return m, nil
+	}
+	if d, err := ParseInterface(in.Description); err == nil {
+		if _, ok := d.Method(short); ok {
+			return nil, NewError(MethodNotImplemented, "method", in.Name+"."+short)
+		}
+	}
+	return nil, NewError(MethodNotFound, "method", in.Name+"."+short)
+}
+
+// parseRequest reads the outer object. A connection is never upgraded to another
+// protocol. It returns an *Error for a request that is refused with a reply, and
+// another error for one that cannot be understood at all.
+func parseRequest(frame []byte) (request, error) {
+	var r request
+	if !isObject(frame) {
+		return r, errors.New("not an object")
+	}
+	if err := Unmarshal(frame, &r); err != nil {
+		return r, err
+	}
+	if r.Upgrade {
+		return r, invalid("upgrade")
+	}
+	return r, nil
+}
+
+// gone says that the peer, or the owner of the connection on this side, closed it.
+func gone(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, io.ErrClosedPipe) || reset(err)
+}
+
+func timedOut(err error) bool {
+	var t interface{ Timeout() bool }
+	return errors.As(err, &t) && t.Timeout()
+}

@@ -1,0 +1,45 @@
+package varlink
+
+import (
+	"errors"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// watch reads ahead while a method runs, because only a read shows that the peer
+// has closed the connection; then it calls cancel. What it reads is the beginning
+// of the next request and stays in the buffer. The returned function ends it and
+// waits for that: afterwards the buffer is the caller's again.
+func (c *serving) watch(cancel func()) (stop func()) {
+	var over atomic.Bool
+	ended := make(chan struct{})
+	if c.in.buf == nil {
+		c.in.resize(smallBuffer)
+	}
+	go func() {
+		defer close(ended)
+		for !c.in.full() {
+			// The deadline comes before the look at over: if stop runs in between,
+			// either it is seen here or its deadline interrupts the read.
+			c.conn.SetReadDeadline(time.Time{})
+			if over.Load() {
+				return
+			}
+			if err := c.in.fillFree(); err != nil && !timedOut(err) {
+				cancel()
+				return
+			}
+		}
+	}()
+	return func() {
+		over.Store(true)
+		c.conn.SetReadDeadline(past)
+		<-ended
+	}
+}
+
+// reset says that the peer closed the connection with something unread.
+func reset(err error) bool {
+	return errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
+}
