@@ -1,0 +1,91 @@
+package test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// maxModules is how many modules that go.mod names may be linked into what users
+// run. Each one is somebody else's code next to the keys.
+const maxModules = 14
+
+// TestProductsAreStatic builds every binary without a C compiler. Only the child
+// process that talks to smart cards may ever need one.
+func TestProductsAreStatic(t *testing.T) {
+	const card = "piv/holdfast-piv"
+	var mains []string
+	for _, p := range packages(t) {
+		if p.ours() && len(p.CgoFiles) > 0 && p.room() != card {
+			t.Errorf("%s has cgo in %v; only %s may", p.room(), p.CgoFiles, card)
+		}
+		if p.product() && p.room() != card {
+			mains = append(mains, p.ImportPath)
+		}
+	}
+	if len(mains) == 0 {
+		t.Fatal("no main package found")
+	}
+	build := exec.Command("go", append([]string{"build", "-trimpath", "-o", t.TempDir() + "/"}, mains...)...)
+	build.Dir, build.Env = root(t), append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Errorf("go build without cgo: %v\n%s", err, out)
+	}
+}
+
+// TestMakefileBuildsEveryProduct compares the mains with the Makefile's list.
+func TestMakefileBuildsEveryProduct(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(root(t), "Makefile"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, list, _ := strings.Cut(string(text), "\nBINARIES = ")
+	list, _, _ = strings.Cut(list, "\n")
+	var mains []string
+	for _, p := range packages(t) {
+		if p.product() {
+			mains = append(mains, "./"+p.room())
+		}
+	}
+	got := strings.Fields(list)
+	slices.Sort(got)
+	slices.Sort(mains)
+	if !slices.Equal(got, mains) {
+		t.Errorf("Makefile's BINARIES are %v, want %v", got, mains)
+	}
+}
+
+// TestModulesInProducts counts the modules of go.mod that end up in a binary.
+func TestModulesInProducts(t *testing.T) {
+	got := linked(packages(t))
+	if len(got) == 0 {
+		t.Fatal("no module is linked into any product: the count is wrong")
+	}
+	if len(got) > maxModules {
+		t.Errorf("%d direct modules are linked into products, want at most %d: %v", len(got), maxModules, got)
+	}
+}
+
+// linked returns the direct modules that the product binaries hold, sorted.
+func linked(graph []pack) []string {
+	byPath := map[string]pack{}
+	for _, p := range graph {
+		byPath[p.ImportPath] = p
+	}
+	var modules []string
+	for _, p := range graph {
+		if !p.product() {
+			continue
+		}
+		for _, path := range p.Deps {
+			if m := byPath[path].Module; m != nil && !m.Main && !m.Indirect {
+				modules = append(modules, m.Path)
+			}
+		}
+	}
+	slices.Sort(modules)
+	return slices.Compact(modules)
+}

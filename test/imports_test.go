@@ -1,0 +1,222 @@
+// Package test holds what is true of the module as a whole: who may import whom,
+// what the binaries are made of, how the source reads, and that the documents
+// and the examples say what the code does. Start at [rules].
+//
+// The helpers for other packages' tests are in the directories below this one.
+package test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const (
+	module = "holdfast"
+
+	goTPM    = "github.com/google/go-tpm"
+	keyfiles = "github.com/foxboron/go-tpm-keyfiles"
+	yaml     = "go.yaml.in/yaml/v3"
+	xsys     = "golang.org/x/sys"
+	grpc     = "google.golang.org/grpc"
+)
+
+// A rule binds the packages of some rooms. A package path stands for the package
+// alone, or with /... for everything below it too. Paths of this module are
+// written without the module's name.
+type rule struct {
+	why     string   // the reason, shown when the rule is broken
+	rooms   []string // whom it binds
+	except  []string // whom it does not bind
+	only    []string // besides the standard library, the only packages they may import
+	never   []string // what they may not import
+	reach   []string // what they may not depend on, however indirectly
+	planned bool     // the rooms are not built yet
+}
+
+var rules = []rule{
+	{
+		why:   "the vocabulary is shared by everybody, so it may depend on nobody",
+		rooms: []string{"agent/keys"},
+		only:  []string{},
+	},
+	{
+		why:   "message parses what attackers send: the standard library and the vocabulary are all it needs",
+		rooms: []string{"agent/message", "agent/wire"},
+		only:  []string{"agent/keys"},
+	},
+	{
+		why:   "varlink is for any program to copy or import",
+		rooms: []string{"client/varlink"},
+		only:  []string{},
+	},
+	{
+		why:   "who is calling is decided before anything else runs, by system calls alone",
+		rooms: []string{"agent/peer"},
+		only:  []string{xsys + "/unix"},
+	},
+	{
+		why:   "policy and configuration are read and decided without a device, a socket or a clock of their own",
+		rooms: []string{"agent/policy", "agent/config"},
+		only:  []string{yaml, "agent/keys", "agent/peer"},
+	},
+	{
+		why:   "a backend knows the vocabulary and its device, so that either can be left out of a build",
+		rooms: []string{"tpm"},
+		only:  []string{"agent/keys", goTPM + "/...", keyfiles + "/...", xsys + "/unix"},
+	},
+	{
+		why:   "a backend knows the vocabulary and its device, so that either can be left out of a build",
+		rooms: []string{"piv/..."}, except: []string{"piv/holdfast-piv"},
+		only:    []string{"agent/keys", xsys + "/unix"},
+		planned: true,
+	},
+	{
+		why:   "only holdfast-agent's main joins the agent with its devices",
+		rooms: []string{"agent/..."}, except: []string{"agent/holdfast-agent"},
+		never: []string{"tpm/...", "piv/..."},
+	},
+	{
+		why:   "a client is another process, with none of the agent's rights: it speaks to the socket",
+		rooms: []string{"client/..."},
+		never: []string{
+			"agent", "agent/store/...", "agent/queue/...", "agent/prompt/...", "agent/audit/...",
+			"agent/destination/...", "agent/holdfast-agent/...", "tpm/...", "piv/...",
+		},
+	},
+	{
+		why:   "gRPC is half a megabyte of parser that only kube-apiserver wants to talk to",
+		rooms: []string{"..."}, except: []string{"client/jwtsigner/...", "test/..."},
+		never: []string{grpc + "/..."},
+	},
+	{
+		why:   "HTTP belongs to the processes that hold no key",
+		rooms: []string{"..."}, except: []string{"client/exchange/...", "client/broker/...", "client/holdfast-broker", "test/..."},
+		never: []string{"net/http/..."},
+	},
+	{
+		why:   "the process that holds the keys parses no HTTP and no gRPC, not even by accident of a library",
+		rooms: []string{"agent/holdfast-agent", "tpm/..."},
+		reach: []string{"net/http/...", grpc + "/..."},
+	},
+	{
+		why:   "go-tpm's old API knows no typed sessions; the two must not meet on one device",
+		rooms: []string{"..."},
+		never: []string{goTPM + "/legacy/..."},
+	},
+	{
+		why:   "what helps tests has no place in a product",
+		rooms: []string{"agent/holdfast-agent", "client/holdfast"},
+		reach: []string{
+			"test/...", "agent/keys/keystest", "testing/...", "github.com/google/go-tpm-tools/...",
+			"github.com/rogpeppe/go-internal/...", "go.uber.org/goleak/...",
+		},
+	},
+}
+
+// matches reports whether pattern, a path with or without /..., covers path.
+func matches(pattern, path string) bool {
+	if pattern == "..." {
+		return true
+	}
+	tree, below := strings.CutSuffix(pattern, "/...")
+	return path == tree || below && strings.HasPrefix(path, tree+"/")
+}
+
+func matchesAny(patterns []string, path string) bool {
+	return slices.ContainsFunc(patterns, func(p string) bool { return matches(p, path) })
+}
+
+func (r rule) binds(p pack) bool {
+	return p.ours() && matchesAny(r.rooms, p.room()) && !matchesAny(r.except, p.room())
+}
+
+// violations returns one line for each import that breaks a rule.
+func violations(rules []rule, graph []pack) []string {
+	std := map[string]bool{}
+	for _, p := range graph {
+		std[p.ImportPath] = p.Standard
+	}
+	var found []string
+	report := func(p pack, verb, path string, r rule) {
+		found = append(found, fmt.Sprintf("%s %s %s: %s", p.room(), verb, path, r.why))
+	}
+	for _, r := range rules {
+		for _, p := range graph {
+			if !r.binds(p) {
+				continue
+			}
+			for _, path := range p.Imports {
+				foreign := r.only != nil && !std[path] && !matchesAny(r.only, short(path))
+				if foreign || matchesAny(r.never, short(path)) {
+					report(p, "imports", path, r)
+				}
+			}
+			for _, path := range p.Deps {
+				if matchesAny(r.reach, short(path)) {
+					report(p, "depends on", path, r)
+				}
+			}
+		}
+	}
+	return found
+}
+
+func TestImports(t *testing.T) {
+	for _, v := range violations(rules, packages(t)) {
+		t.Error(v)
+	}
+}
+
+// TestEveryRuleCanFail breaks each rule once, in a made-up module, and binds each
+// to a package that exists: a rule that nothing can break proves nothing.
+func TestEveryRuleCanFail(t *testing.T) {
+	graph := packages(t)
+	for _, r := range rules {
+		bound := slices.ContainsFunc(graph, r.binds)
+		if bound == r.planned {
+			t.Errorf("rule for %v binds a package: %v; planned: %v", r.rooms, bound, r.planned)
+		}
+		for _, bad := range fabricate(r) {
+			if got := violations([]rule{r}, []pack{bad, {ImportPath: "fmt", Standard: true}}); len(got) != 1 {
+				t.Errorf("rule for %v finds %q in %+v, want one violation", r.rooms, got, bad)
+			}
+		}
+	}
+}
+
+// clean returns a package that r binds and that imports nothing.
+func clean(r rule) pack {
+	room := strings.TrimSuffix(r.rooms[0], "/...")
+	if room == "..." || matchesAny(r.except, room) {
+		room = "somewhere"
+	}
+	p := pack{ImportPath: module + "/" + room}
+	p.Module = &struct {
+		Path     string
+		Main     bool
+		Indirect bool
+	}{Path: module, Main: true}
+	return p
+}
+
+// fabricate returns one package for each way to break r, each breaking it once.
+func fabricate(r rule) []pack {
+	var bad []pack
+	with := func(imports, deps []string) {
+		p := clean(r)
+		p.Imports, p.Deps = append(imports, "fmt"), append(deps, "fmt")
+		bad = append(bad, p)
+	}
+	if r.only != nil {
+		with([]string{"example.org/elsewhere"}, nil)
+	}
+	for _, pattern := range r.never {
+		with([]string{strings.TrimSuffix(pattern, "/...")}, nil)
+	}
+	for _, pattern := range r.reach {
+		with(nil, []string{strings.TrimSuffix(pattern, "/...")})
+	}
+	return bad
+}
