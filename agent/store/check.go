@@ -1,0 +1,169 @@
+package store
+
+import (
+	"bytes"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"net"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+
+	"holdfast/agent/keys"
+)
+
+// The limits of a record's members. They are far above what a key needs and keep
+// every record below [MaxRecord].
+const (
+	maxText    = 256 // bytes of a name of a user, a device or a request
+	maxChain   = 16
+	maxServers = 64
+)
+
+var backendGrammar = regexp.MustCompile(`^[a-z][a-z0-9-]{0,31}$`)
+
+// check returns what makes r unusable, as one fact.
+func (r *Record) check() error {
+	if r.Version != version {
+		return fmt.Errorf("version %d is not known", r.Version)
+	}
+	if r.Generation == 0 {
+		return errors.New("generation 0")
+	}
+	if err := keys.CheckName(r.Name); err != nil {
+		return err
+	}
+	for _, check := range []func() error{r.checkUse, r.checkMaterial, r.checkChain, r.checkServers, r.checkTexts} {
+		if err := check(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkUse holds the purpose, the algorithm and the public key against each other.
+func (r *Record) checkUse() error {
+	if _, err := keys.ParsePurpose(string(r.Purpose)); err != nil {
+		return err
+	}
+	if _, err := keys.ParseAlgorithm(string(r.Algorithm)); err != nil {
+		return err
+	}
+	if r.TLS12 && !r.Purpose.TLS() {
+		return fmt.Errorf("tls12 is set on a %s key", r.Purpose)
+	}
+	public, err := keys.ParsePublic(r.Material.Public)
+	if err != nil {
+		return err
+	}
+	algorithm, bits, err := keys.AlgorithmOf(public)
+	if err != nil {
+		return err
+	}
+	if algorithm != r.Algorithm || bits != r.RSABits {
+		return fmt.Errorf("algorithm %s with %d RSA bits, but the public key is for %s with %d", r.Algorithm, r.RSABits, algorithm, bits)
+	}
+	if r.Algorithm == keys.RS256 && bits != 2048 && bits != 3072 && bits != 4096 {
+		return fmt.Errorf("an RSA key of %d bits", bits)
+	}
+	der, err := x509.MarshalPKIXPublicKey(public)
+	if err != nil || !bytes.Equal(der, r.Material.Public) {
+		return errors.New("the public key is not in canonical form")
+	}
+	return nil
+}
+
+func (r *Record) checkMaterial() error {
+	if !backendGrammar.MatchString(r.Material.Backend) {
+		return fmt.Errorf("backend %.40q", r.Material.Backend)
+	}
+	if device := r.Material.Device; len(device) == 0 || string(device) == "null" {
+		return errors.New("nothing is stored for the device")
+	}
+	switch twice, err := repeats(r.Material.Device); {
+	case err != nil:
+		return fmt.Errorf("what is stored for the device: %w", err)
+	case twice != "":
+		return fmt.Errorf("what is stored for the device has member %.40q twice", twice)
+	}
+	return nil
+}
+
+// checkChain parses every certificate; the first must be for this key.
+func (r *Record) checkChain() error {
+	if len(r.Chain) > maxChain {
+		return fmt.Errorf("a chain of %d certificates", len(r.Chain))
+	}
+	for i, der := range r.Chain {
+		certificate, err := x509.ParseCertificate(der)
+		if err != nil {
+			return fmt.Errorf("certificate %d of the chain: %w", i+1, err)
+		}
+		if i == 0 && !bytes.Equal(certificate.RawSubjectPublicKeyInfo, r.Material.Public) {
+			return errors.New("the first certificate of the chain is for another key")
+		}
+	}
+	return nil
+}
+
+func (r *Record) checkServers() error {
+	if len(r.Servers) > 0 && r.Purpose != keys.TLSClient {
+		return fmt.Errorf("a %s key is bound to servers", r.Purpose)
+	}
+	if len(r.Servers) > maxServers {
+		return fmt.Errorf("bound to %d servers", len(r.Servers))
+	}
+	for _, s := range r.Servers {
+		if err := s.check(); err != nil {
+			return fmt.Errorf("server %.80q: %w", s.Address, err)
+		}
+	}
+	return nil
+}
+
+func (s Server) check() error {
+	host, port, err := net.SplitHostPort(s.Address)
+	if err != nil {
+		return err
+	}
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 || host == "" || strings.ContainsFunc(host, odd) {
+		return errors.New("want HOST:PORT")
+	}
+	rest := []byte(s.CA)
+	for len(bytes.TrimSpace(rest)) > 0 || len(s.CA) == 0 {
+		block, after := pem.Decode(rest)
+		if block == nil || block.Type != "CERTIFICATE" {
+			return errors.New("want certificates in PEM and nothing else")
+		}
+		if _, err := x509.ParseCertificate(block.Bytes); err != nil {
+			return err
+		}
+		rest = after
+	}
+	return nil
+}
+
+// odd reports what has no place in the name of a host.
+func odd(c rune) bool { return c <= ' ' || c > '~' || c == '/' || c == '@' }
+
+// checkTexts bounds what people and other programs will be shown.
+func (r *Record) checkTexts() error {
+	for what, text := range map[string]string{
+		"the owner's name": r.Owner.User,
+		"the request id":   r.RequestID,
+		"the device":       r.Made.Device,
+		"the maker":        r.Made.Maker,
+	} {
+		if len(text) > maxText || strings.ContainsFunc(text, unicode.IsControl) {
+			return fmt.Errorf("%s is longer than %d bytes or holds control characters", what, maxText)
+		}
+	}
+	if _, offset := r.Created.Zone(); offset != 0 || r.Created.Location() != time.UTC || r.Created.IsZero() {
+		return errors.New("the time of creation is missing or not in UTC")
+	}
+	return nil
+}

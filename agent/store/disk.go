@@ -1,0 +1,143 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+)
+
+// disk is the system calls that a store makes on its files. Tests put faults
+// between the store and the real one.
+type disk interface {
+	open(path string, flag int) (handle, error)
+	link(from, to string) error
+	rename(from, to string) error
+	remove(path string) error
+	mkdir(path string) error
+}
+
+// handle is an open file or directory.
+type handle interface {
+	io.ReadWriteCloser
+	Sync() error
+	Stat() (fs.FileInfo, error)
+}
+
+// system is the disk that is one.
+type system struct{}
+
+func (system) open(path string, flag int) (handle, error) {
+	// O_NONBLOCK: opening a FIFO that somebody put there must not wait.
+	return os.OpenFile(path, flag|syscall.O_NOFOLLOW|syscall.O_NONBLOCK|syscall.O_CLOEXEC, 0o600)
+}
+func (system) link(from, to string) error   { return os.Link(from, to) }
+func (system) rename(from, to string) error { return os.Rename(from, to) }
+func (system) remove(path string) error     { return os.Remove(path) }
+func (system) mkdir(path string) error      { return os.Mkdir(path, 0o700) }
+
+// ours returns what makes a file or directory one that somebody else may have
+// written or may read.
+func ours(info fs.FileInfo, mode fs.FileMode) error {
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return errors.New("the system does not say whose it is")
+	}
+	if int(stat.Uid) != os.Geteuid() {
+		return fmt.Errorf("owned by uid %d, want uid %d", stat.Uid, os.Geteuid())
+	}
+	if got := info.Mode() & (fs.ModePerm | fs.ModeSetuid | fs.ModeSetgid | fs.ModeSticky); got != mode {
+		return fmt.Errorf("mode %#o, want %#o", got, mode)
+	}
+	return nil
+}
+
+// checkDirectory refuses a directory that is not ours alone.
+func checkDirectory(path string) error {
+	info, err := os.Lstat(path)
+	if err != nil {
+		return err
+	}
+	if !info.IsDir() {
+		return errors.New("not a directory")
+	}
+	return ours(info, 0o700)
+}
+
+// checkFile refuses anything but a regular file that is ours alone and has no
+// second name, through which somebody might change it later.
+func checkFile(info fs.FileInfo) error {
+	if !info.Mode().IsRegular() {
+		return fmt.Errorf("not a regular file (%s)", info.Mode().Type())
+	}
+	if err := ours(info, 0o600); err != nil {
+		return err
+	}
+	if n := info.Sys().(*syscall.Stat_t).Nlink; n != 1 {
+		return fmt.Errorf("%d hard links, want 1", n)
+	}
+	return nil
+}
+
+// read returns the content of a file that passes checkFile and has at most max
+// bytes.
+func read(d disk, path string, max int) ([]byte, error) {
+	f, err := d.open(path, os.O_RDONLY)
+	if errors.Is(err, syscall.ELOOP) {
+		return nil, errors.New("a symbolic link")
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if err := checkFile(info); err != nil {
+		return nil, err
+	}
+	data, err := io.ReadAll(io.LimitReader(f, int64(max)+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(data) > max {
+		return nil, fmt.Errorf("larger than %d bytes", max)
+	}
+	return data, nil
+}
+
+// syncDirectory makes the names in a directory survive a power cut.
+func syncDirectory(d disk, path string) error {
+	f, err := d.open(path, os.O_RDONLY|syscall.O_DIRECTORY)
+	if err != nil {
+		return fmt.Errorf("open directory: %w", err)
+	}
+	defer f.Close()
+	if err := f.Sync(); err != nil {
+		return fmt.Errorf("fsync %s: %w", path, err)
+	}
+	return nil
+}
+
+// exists reports whether anything has this name.
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
+
+// sibling returns the name of one of our temporary files: it starts with a dot,
+// as the name of no key does.
+func sibling(path, suffix string) string {
+	dir, base := filepath.Split(path)
+	return dir + "." + base + suffix
+}
+
+// What a write leaves behind when it is interrupted.
+const (
+	incoming = ".new" // not yet in place
+	outgoing = ".old" // no longer in place, kept until its successor has been read back
+)

@@ -1,0 +1,185 @@
+package store
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"time"
+
+	"holdfast/agent/keys"
+)
+
+// Record is everything that is kept of one key. On disk it is one JSON object in
+// the canonical form that [Record] encodes to, two spaces of indentation and a
+// newline at its end; a file in any other form is not used.
+type Record struct {
+	Version    int            `json:"version"`    // of this format: 1
+	Name       string         `json:"name"`       // see keys.CheckName
+	Generation uint64         `json:"generation"` // counts the writes of this record, from 1; set by the store
+	Owner      Owner          `json:"owner"`
+	Purpose    keys.Purpose   `json:"purpose"`
+	Algorithm  keys.Algorithm `json:"algorithm"`
+	RSABits    int            `json:"rsaBits,omitempty"`    // the modulus of an RS256 key
+	Persistent bool           `json:"persistent,omitempty"` // kept loaded in the device
+	TLS12      bool           `json:"tls12,omitempty"`      // TLS 1.2 messages may be signed
+	Servers    []Server       `json:"servers,omitempty"`    // the only servers that a tls-client key may be used against; none: any
+	Chain      [][]byte       `json:"chain,omitempty"`      // certificates, DER, leaf first
+	Created    time.Time      `json:"created"`              // UTC
+	RequestID  string         `json:"requestID,omitempty"`  // of the call that made it, so that a repeat finds it
+	Made       Made           `json:"made"`
+	Material   keys.Material  `json:"material"`
+}
+
+// Owner is who a key belongs to. User is the name that the uid had when the key
+// was made; only the uid counts.
+type Owner struct {
+	UID  uint32 `json:"uid"`
+	User string `json:"user,omitempty"`
+}
+
+// Server is a server that a key is bound to.
+type Server struct {
+	Address string `json:"address"` // HOST:PORT
+	CA      string `json:"ca"`      // the certificates that must have issued the server's, PEM
+}
+
+// Made says how a key came to be: facts for people, which decide nothing.
+type Made struct {
+	Device   string `json:"device,omitempty"`   // how the device was named
+	Maker    string `json:"maker,omitempty"`    // its manufacturer and firmware at that time
+	Software bool   `json:"software,omitempty"` // a software TPM: no hardware protects the key
+}
+
+// version is the only record format so far.
+const version = 1
+
+// MaxRecord is the largest record file, in bytes.
+const MaxRecord = 256 << 10
+
+// encode returns r's canonical form.
+func encode(v any) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false) // what a backend stores is kept as it is written
+	e.SetIndent("", "  ")
+	if err := e.Encode(v); err != nil {
+		return nil, err
+	}
+	return b.Bytes(), nil
+}
+
+// decode reads the canonical form of v and nothing else. That the bytes are
+// those which encode makes of the value excludes unknown, duplicate and
+// case-variant members, and anything before, between or after them.
+func decode(data []byte, v any) error {
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.DisallowUnknownFields()
+	if err := d.Decode(v); err != nil {
+		return err
+	}
+	again, err := encode(v)
+	if err != nil {
+		return err
+	}
+	if !bytes.Equal(again, data) {
+		return fmt.Errorf("not in canonical form from byte %d on", common(again, data))
+	}
+	return nil
+}
+
+// common returns how many first bytes two slices share.
+func common(a, b []byte) int {
+	n := 0
+	for n < len(a) && n < len(b) && a[n] == b[n] {
+		n++
+	}
+	return n
+}
+
+// parse reads and checks a record.
+func parse(data []byte) (Record, error) {
+	var r Record
+	if len(data) > MaxRecord {
+		return Record{}, fmt.Errorf("larger than %d bytes", MaxRecord)
+	}
+	if err := decode(data, &r); err != nil {
+		return Record{}, err
+	}
+	if err := r.check(); err != nil {
+		return Record{}, err
+	}
+	var device bytes.Buffer
+	if err := json.Compact(&device, r.Material.Device); err != nil {
+		return Record{}, err
+	}
+	r.Material.Device = device.Bytes()
+	return r, nil
+}
+
+// canonical encodes r and reads it back, so that what is kept in memory is what
+// a restart would read.
+func (r Record) canonical() (Record, []byte, error) {
+	r.Created = r.Created.UTC().Round(0)
+	data, err := encode(r)
+	if err != nil {
+		return Record{}, nil, err
+	}
+	same, err := parse(data)
+	return same, data, err
+}
+
+// clone returns a copy that shares nothing that can be written.
+func (r Record) clone() Record {
+	r.Servers = append([]Server(nil), r.Servers...)
+	chain := r.Chain
+	r.Chain = nil
+	for _, der := range chain {
+		r.Chain = append(r.Chain, bytes.Clone(der))
+	}
+	r.Material.Public = bytes.Clone(r.Material.Public)
+	r.Material.Device = bytes.Clone(r.Material.Device)
+	return r
+}
+
+// repeats returns the name of the first member that data has twice in one
+// object. What a backend stores is opaque here and reaches it as it is, so that
+// the canonical form alone does not exclude them there.
+func repeats(data []byte) (string, error) {
+	d := json.NewDecoder(bytes.NewReader(data))
+	var open []map[string]bool // the members seen of each open object; nil for an array
+	name := false              // a name comes next in the innermost object
+	for {
+		token, err := d.Token()
+		if err == io.EOF {
+			return "", nil
+		}
+		if err != nil {
+			return "", err
+		}
+		switch t := token.(type) {
+		case json.Delim:
+			switch t {
+			case '{':
+				open = append(open, map[string]bool{})
+			case '[':
+				open = append(open, nil)
+			default:
+				open = open[:len(open)-1]
+			}
+			name = len(open) > 0 && open[len(open)-1] != nil
+			continue
+		case string:
+			if name {
+				seen := open[len(open)-1]
+				if seen[t] {
+					return t, nil
+				}
+				seen[t] = true
+				name = false
+				continue
+			}
+		}
+		name = len(open) > 0 && open[len(open)-1] != nil
+	}
+}

@@ -1,0 +1,283 @@
+// Package store keeps key records on disk, one JSON file per key at
+// DIR/keys/<uid of the owner>/<name>.json, so that a key that was acknowledged
+// survives a crash, kill -9, a power cut and a full disk at any instant, and so
+// that a record which is not exactly what the store wrote is not used.
+//
+// Start at [Open] and [Record]. A file that cannot be used is set aside where it
+// is: [Store.Problems] names it and says why, its key does not exist for the
+// agent, and its name stays taken until a person has moved the file. The store
+// never deletes a file that it did not make or that may hold a key.
+//
+// The directory is the agent's own, mode 0700. The store does not protect
+// against root or against other programs of the agent's uid: they can put an
+// older directory in place of this one, and only what a device says about a key
+// tells the difference. Records hold no usable secret.
+package store
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"sync"
+
+	"holdfast/agent/keys"
+)
+
+// Store is the keys in one state directory, which it holds alone. Its methods
+// are safe for concurrent use; reading does not wait for the disk.
+type Store struct {
+	dir  string
+	disk disk
+	lock *os.File
+
+	writing sync.Mutex // held through a change of the directory; taken before mu
+
+	mu       sync.RWMutex // guards what follows
+	records  map[id]Record
+	problems []Problem
+}
+
+// id is what is unique to a key: a name belongs to its owner.
+type id struct {
+	owner uint32
+	name  string
+}
+
+// Problem is a file that is there and is not used.
+type Problem struct {
+	Path   string
+	Reason string
+	Owner  uint32 // with Name: the key that the file would be, by its path
+	Name   string // empty when the path is not that of a key
+}
+
+// Open takes the state directory dir, makes it when it is missing, and loads
+// every record. It refuses a directory that another uid owns or that others can
+// enter, and one that another process has open ("already running pid N"). Files
+// that cannot be used do not make it fail: see [Store.Problems]. It removes
+// nothing but what the store's own interrupted writes left.
+func Open(dir string) (*Store, error) { return openOn(system{}, dir) }
+
+func openOn(d disk, dir string) (*Store, error) {
+	s := &Store{dir: dir, disk: d}
+	if err := s.prepare(); err != nil {
+		return nil, fmt.Errorf("state directory %s: %w", dir, err)
+	}
+	if err := s.Reload(); err != nil {
+		s.lock.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *Store) prepare() error {
+	if err := os.MkdirAll(s.dir, 0o700); err != nil {
+		return err
+	}
+	// systemd makes /var/lib/NAME a link into /var/lib/private: what counts is
+	// the directory itself.
+	real, err := filepath.EvalSymlinks(s.dir)
+	if err != nil {
+		return err
+	}
+	s.dir = real
+	if err := checkDirectory(s.dir); err != nil {
+		return err
+	}
+	if s.lock, err = lock(s.dir); err != nil {
+		return err
+	}
+	if err := s.makeDirectory(s.keysPath()); err != nil {
+		s.lock.Close()
+		return err
+	}
+	return nil
+}
+
+// makeDirectory makes a directory unless it is there, and checks that it is ours.
+func (s *Store) makeDirectory(path string) error {
+	if !exists(path) {
+		if err := s.disk.mkdir(path); err != nil {
+			return err
+		}
+		if err := syncDirectory(s.disk, filepath.Dir(path)); err != nil {
+			return err
+		}
+	}
+	if err := checkDirectory(path); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	return nil
+}
+
+func (s *Store) keysPath() string { return filepath.Join(s.dir, "keys") }
+
+func (s *Store) path(k id) string {
+	return filepath.Join(s.keysPath(), strconv.FormatUint(uint64(k.owner), 10), k.name+".json")
+}
+
+// Close lets go of the directory.
+func (s *Store) Close() error {
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	s.lock.Truncate(0)
+	return s.lock.Close()
+}
+
+// Get returns a copy of the record of the key that owner calls name.
+func (s *Store) Get(owner uint32, name string) (Record, bool) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	r, ok := s.records[id{owner, name}]
+	return r.clone(), ok
+}
+
+// List returns copies of all records, sorted by owner and name.
+func (s *Store) List() []Record {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	list := make([]Record, 0, len(s.records))
+	for _, r := range s.records {
+		list = append(list, r.clone())
+	}
+	slices.SortFunc(list, func(a, b Record) int {
+		return cmp.Or(cmp.Compare(a.Owner.UID, b.Owner.UID), cmp.Compare(a.Name, b.Name))
+	})
+	return list
+}
+
+// Problems returns what was set aside, sorted by path.
+func (s *Store) Problems() []Problem {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return slices.Clone(s.problems)
+}
+
+// Create stores a new key and returns when the record is on the disk and has
+// been read back. Version and Generation are set by the store. A key of that
+// name, or a file in its place, is a bad-request [keys.Error]; so is a record
+// that fails the checks. When Create fails, nothing was stored.
+func (s *Store) Create(r Record) error {
+	r.Version, r.Generation = version, 1
+	r, data, err := r.canonical()
+	if err != nil {
+		return unfit(r, err)
+	}
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	k := id{r.Owner.UID, r.Name}
+	if _, ok := s.Get(k.owner, k.name); ok {
+		return &keys.Error{Kind: keys.BadRequest, Message: fmt.Sprintf("key %q already exists", k.name)}
+	}
+	path := s.path(k)
+	if exists(path) || exists(sibling(path, outgoing)) {
+		return &keys.Error{
+			Kind:    keys.BadRequest,
+			Message: fmt.Sprintf("a file that cannot be used has the place of key %q", k.name),
+			Hint:    "holdfast doctor says what is wrong with it; move it away or mend it",
+		}
+	}
+	if err := s.makeDirectory(filepath.Dir(path)); err != nil {
+		return fmt.Errorf("make the owner's directory: %w", err)
+	}
+	return s.settle(k, create(s.disk, path, data), r)
+}
+
+// Replace stores r in place of the record of the same name, owner and
+// generation, and counts the generation up. It returns a denied [keys.Error] when
+// there is none and a busy one when the record changed since r was read. When
+// Replace fails, the previous record stays.
+func (s *Store) Replace(r Record) error {
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	k := id{r.Owner.UID, r.Name}
+	current, ok := s.Get(k.owner, k.name)
+	if !ok {
+		return missing()
+	}
+	if r.Generation != current.Generation {
+		return &keys.Error{Kind: keys.Busy, Message: fmt.Sprintf("key %q was changed meanwhile", k.name), Hint: "try again"}
+	}
+	r.Generation++
+	r, data, err := r.canonical()
+	if err != nil {
+		return unfit(r, err)
+	}
+	if err := s.untouched(k, current); err != nil {
+		return err
+	}
+	return s.settle(k, replace(s.disk, s.path(k), data), r)
+}
+
+// Delete removes a record for good, or returns a denied [keys.Error] when there is
+// none. Files that are set aside are not keys and are never deleted.
+func (s *Store) Delete(owner uint32, name string) error {
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	k := id{owner, name}
+	current, ok := s.Get(owner, name)
+	if !ok {
+		return missing()
+	}
+	if err := s.untouched(k, current); err != nil {
+		return err
+	}
+	return s.settle(k, discard(s.disk, s.path(k)), Record{})
+}
+
+func unfit(r Record, err error) error {
+	if e, ok := keys.AsError(err); ok {
+		return e
+	}
+	return &keys.Error{Kind: keys.BadRequest, Message: "the key's record is not valid", Err: err}
+}
+
+func missing() error {
+	return &keys.Error{Kind: keys.Denied, Message: "no such key, or it is not yours to use"}
+}
+
+// untouched refuses to write over a file that is no longer the one that was
+// loaded: somebody put it there on purpose.
+func (s *Store) untouched(k id, current Record) error {
+	want, err := encode(current)
+	if err != nil {
+		return err
+	}
+	got, err := read(s.disk, s.path(k), MaxRecord)
+	if err != nil {
+		return fmt.Errorf("read %s: %w", s.path(k), err)
+	}
+	if !bytes.Equal(got, want) {
+		return fmt.Errorf("%s was changed by somebody else: reload first", s.path(k))
+	}
+	return nil
+}
+
+// settle makes memory follow the disk after a change that ended with err. A
+// record without a name means that the key is gone.
+func (s *Store) settle(k id, err error, r Record) error {
+	if err != nil {
+		err = fmt.Errorf("%s: %w", s.path(k), err)
+		if data, unread := read(s.disk, s.path(k), MaxRecord); unread == nil {
+			if r, unread = parse(data); unread != nil {
+				return err
+			}
+		} else if exists(s.path(k)) {
+			return err
+		} else {
+			r = Record{}
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if r.Name == "" {
+		delete(s.records, k)
+	} else {
+		s.records[k] = r
+	}
+	return err
+}
