@@ -110,3 +110,7 @@ func onlyUnitCharacters(s string) bool {
 	}
 	return true
 }
+
+// IsUnit reports whether name can be an [Identity]'s Unit: the whole name of a
+// service or scope.
+func IsUnit(name string) bool { return unitName(name) && !strings.HasSuffix(name, ".slice") }
