@@ -250,7 +250,7 @@ func TestLongCall(t *testing.T) {
 // What an idle connection costs on the side of the service: PERFORMANCE.md allows
 // 12 KiB each.
 func TestIdleConnectionMemory(t *testing.T) {
-	const connections = 200
+	const connections = 100
 	big := echo{Text: strings.Repeat("x", 100<<10)}
 	conns := make([]net.Conn, connections)
 	before := memory()
