@@ -109,7 +109,7 @@ var rules = []rule{
 		why:   "what helps tests has no place in a product",
 		rooms: []string{"agent/holdfast-agent", "client/holdfast"},
 		reach: []string{
-			"test/...", "agent/keys/keystest", "testing/...", "github.com/google/go-tpm-tools/...",
+			"test/...", "agent/keys/keystest", "client/clienttest", "testing/...", "github.com/google/go-tpm-tools/...",
 			"github.com/rogpeppe/go-internal/...", "go.uber.org/goleak/...",
 		},
 	},
