@@ -1,0 +1,120 @@
+package config
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+)
+
+// CheckFile returns an error when somebody other than root and this uid could
+// have written the file at path: it says the path, the owner and the mode. Group
+// write permission counts only for files of root, since on many systems each
+// user's own group may write what the user writes.
+func CheckFile(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return checkOpen(f)
+}
+
+func checkOpen(f *os.File) error {
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	forbidden := fs.FileMode(0o002)
+	if ownerOf(info) == 0 {
+		forbidden = 0o022
+	}
+	switch {
+	case !info.Mode().IsRegular():
+		return fmt.Errorf("%s is not a regular file", f.Name())
+	case !ours(info):
+		return untrusted(f.Name(), info, "it has to be root's or this user's")
+	case info.Mode().Perm()&forbidden != 0:
+		return untrusted(f.Name(), info, "others can write it")
+	}
+	return nil
+}
+
+// CheckSocketDirectory returns an error unless the directory of the socket at
+// path is one that nobody else can put a socket into: not a symbolic link, owned
+// by root or this uid, and closed to everybody else (mode 0700) for a user's
+// agent, or to everybody else's writing for the machine's. The directories above
+// it must belong to root or this uid and be writable to nobody else, unless they
+// are sticky as /tmp is. The error says path, owner and mode.
+func CheckSocketDirectory(path string, system bool) error {
+	directory := filepath.Dir(path)
+	info, err := os.Lstat(directory)
+	if err != nil {
+		return err
+	}
+	forbidden := fs.FileMode(0o077)
+	if system {
+		forbidden = 0o022
+	}
+	switch {
+	case info.Mode()&fs.ModeSymlink != 0:
+		return untrusted(directory, info, "it is a symbolic link")
+	case !info.IsDir():
+		return untrusted(directory, info, "it is not a directory")
+	case !ours(info):
+		return untrusted(directory, info, "it has to be root's or this user's")
+	case info.Mode().Perm()&forbidden != 0:
+		return untrusted(directory, info, fmt.Sprintf("others may have none of the permissions %04o", forbidden))
+	}
+	return checkAbove(directory)
+}
+
+// checkAbove looks at every directory above the given one, as the kernel walks
+// them: whoever may write one of them could rename the next away.
+func checkAbove(directory string) error {
+	real, err := filepath.EvalSymlinks(directory)
+	if err != nil {
+		return err
+	}
+	for real != "/" {
+		real = filepath.Dir(real)
+		info, err := os.Lstat(real)
+		if err != nil {
+			return err
+		}
+		if !ours(info) {
+			return untrusted(real, info, "it has to be root's or this user's")
+		}
+		if info.Mode().Perm()&0o022 != 0 && info.Mode()&fs.ModeSticky == 0 {
+			return untrusted(real, info, "others can write it, and it is not sticky")
+		}
+	}
+	return nil
+}
+
+// checkPrivate returns an error unless path is a directory of this uid that is
+// closed to everybody else.
+func checkPrivate(path string) error {
+	info, err := os.Lstat(path)
+	if err != nil {
+		return err
+	}
+	if !info.IsDir() || ownerOf(info) != uint32(os.Geteuid()) || info.Mode().Perm()&0o077 != 0 {
+		return untrusted(path, info, "it has to be this user's own, with mode 0700")
+	}
+	return nil
+}
+
+func untrusted(path string, info fs.FileInfo, reason string) error {
+	return fmt.Errorf("%s (owner uid %d, mode %04o) is not safe: %s", path, ownerOf(info), info.Mode().Perm(), reason)
+}
+
+func ours(info fs.FileInfo) bool {
+	uid := ownerOf(info)
+	return uid == 0 || uid == uint32(os.Geteuid())
+}
+
+// ownerOf returns the owner's uid. Stat of the os package always gives a Stat_t
+// on Linux.
+func ownerOf(info fs.FileInfo) uint32 { return info.Sys().(*syscall.Stat_t).Uid }
