@@ -1,0 +1,172 @@
+package keystest
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"testing"
+	"time"
+
+	"holdfast/agent/keys"
+)
+
+const rightPIN, wrongPIN = "correct horse", "battery staple"
+
+// unlocked opens a backend and makes a key with rightPIN, unlocked for d.
+func unlocked(t *testing.T, h Harness, d time.Duration) (*subject, keys.Material, time.Time) {
+	t.Helper()
+	s := open(t, h)
+	m := s.create(withPIN(rightPIN))
+	until := time.Now().Add(d)
+	s.unlock(m, until)
+	return s, m, until
+}
+
+func (s *subject) unlock(m keys.Material, until time.Time) {
+	s.t.Helper()
+	if err := s.Unlock(s.ctx(), m, []byte(rightPIN), until); err != nil {
+		s.t.Fatalf("unlock: %v", err)
+	}
+}
+
+func (s *subject) wantLocked(what string, m keys.Material) {
+	s.t.Helper()
+	wantKind(s.t, what, signs(s.ctx(), s, m, keys.TLSClient), keys.PINRequired)
+}
+
+func testPIN(t *testing.T, h Harness) {
+	s := open(t, h)
+	if h.WrongPINs == 0 {
+		_, err := s.Create(s.ctx(), withPIN(rightPIN))
+		wantKind(t, "a PIN on a device that cannot", err, keys.Unsupported)
+		return
+	}
+	for _, c := range h.Can {
+		template := withPIN(rightPIN)
+		template.Algorithm, template.RSABits = c.Algorithm, c.RSABits
+		m := s.create(template)
+		if !m.PIN {
+			t.Errorf("%s: the material does not say that it has a PIN", c.Algorithm)
+		}
+		if err := s.Check(s.ctx(), m); err != nil {
+			t.Errorf("%s: check: %v", c.Algorithm, err)
+		}
+		s.wantLocked("before unlock", m)
+		s.unlock(m, time.Now().Add(time.Hour))
+		for range 3 {
+			s.wantSigns(m)
+		}
+	}
+	if err := s.Unlock(s.ctx(), s.create(baseline()), []byte(rightPIN), time.Now().Add(time.Hour)); err == nil {
+		t.Error("a key without PIN was unlocked")
+	}
+}
+
+func testPINExpires(t *testing.T, h Harness) {
+	if h.WrongPINs == 0 {
+		return
+	}
+	s, m, until := unlocked(t, h, 500*time.Millisecond)
+	if err := signs(s.ctx(), s, m, keys.TLSClient); err != nil && time.Now().Before(until) {
+		t.Errorf("before the time: %v", err)
+	}
+	<-time.After(time.Until(until))
+	s.wantLocked("after the time", m)
+	s.unlock(m, time.Now().Add(time.Hour))
+	s.wantSigns(m)
+	wantKind(t, "a time in the past", s.Unlock(s.ctx(), m, []byte(rightPIN), time.Now().Add(-time.Second)), keys.BadRequest)
+}
+
+func testPINLock(t *testing.T, h Harness) {
+	if h.WrongPINs == 0 {
+		return
+	}
+	s, a, _ := unlocked(t, h, time.Hour)
+	b := s.create(withPIN(rightPIN))
+	s.unlock(b, time.Now().Add(time.Hour))
+	s.Lock(&a)
+	s.wantLocked("the locked key", a)
+	s.wantSigns(b)
+	s.unlock(a, time.Now().Add(time.Hour))
+	s.Lock(nil)
+	s.wantLocked("all locked, the first", a)
+	s.wantLocked("all locked, the second", b)
+	free := s.create(baseline())
+	s.Lock(&free)
+	s.wantSigns(free)
+	s.unlock(a, time.Now().Add(time.Hour))
+	s.Close()
+	s = open(t, h)
+	s.wantLocked("after close and open", a)
+}
+
+// testPINWrong: wrong tries are refused before the device locks, keys without a
+// PIN go on, and the right PIN in time is taken.
+func testPINWrong(t *testing.T, h Harness) {
+	if h.WrongPINs == 0 {
+		return
+	}
+	s := open(t, h)
+	m, free := s.create(withPIN(rightPIN)), s.create(baseline())
+	hour := time.Now().Add(time.Hour)
+	wrong := func() error { return s.Unlock(s.ctx(), m, []byte(wrongPIN), hour) }
+	wantKind(t, "first wrong PIN", wrong(), keys.PINRequired)
+	s.wantLocked("after a wrong PIN", m)
+	if h.WrongPINs > 1 {
+		s.unlock(m, hour)
+		s.wantSigns(m)
+		wantKind(t, "a wrong PIN while unlocked", wrong(), keys.PINRequired)
+	}
+	var last error
+	for range h.WrongPINs + 1 {
+		last = wrong()
+	}
+	wantKind(t, "one wrong PIN too many", last, keys.PINBlocked)
+	wantKind(t, "the next", wrong(), keys.PINBlocked)
+	s.wantSigns(free)
+	for name, pin := range map[string]string{"empty": "", "too long": rightPIN + rightPIN + rightPIN, "zero byte": "12\x0034"} {
+		wantKind(t, name, s.Unlock(s.ctx(), m, []byte(pin), hour), keys.BadRequest, keys.PINBlocked)
+	}
+}
+
+// testPINIsNotKept: nothing that is stored, said or exported holds the PIN.
+func testPINIsNotKept(t *testing.T, h Harness) {
+	if h.WrongPINs == 0 {
+		return
+	}
+	s, m, _ := unlocked(t, h, time.Hour)
+	text, err := json.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file, err := s.Export(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	status, err := json.Marshal(s.Status(s.ctx()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	wrong := s.Unlock(s.ctx(), m, []byte(wrongPIN), time.Now().Add(time.Hour))
+	all := bytes.Join([][]byte{text, file, status, []byte(describe(wrong))}, nil)
+	for _, pin := range []string{rightPIN, wrongPIN} {
+		for _, form := range []string{pin, base64.StdEncoding.EncodeToString([]byte(pin)), hex.EncodeToString([]byte(pin))} {
+			if bytes.Contains(all, []byte(form)) {
+				t.Errorf("a PIN is in material, file, status or error as %q", form)
+			}
+		}
+	}
+}
+
+// testPINOfAnotherKey: a PIN opens its own key and no other.
+func testPINOfAnotherKey(t *testing.T, h Harness) {
+	if h.WrongPINs == 0 {
+		return
+	}
+	s, a, _ := unlocked(t, h, time.Hour)
+	b := s.create(withPIN(wrongPIN))
+	s.wantLocked("another key", b)
+	wantKind(t, "the first key's PIN", s.Unlock(s.ctx(), b, []byte(rightPIN), time.Now().Add(time.Hour)), keys.PINRequired)
+	s.wantSigns(a)
+}
