@@ -1,0 +1,101 @@
+// Package client asks a holdfast agent for signatures: a [Key] is a
+// crypto.Signer and crypto.MessageSigner whose private half stays in a TPM or a
+// security key, and fits crypto/tls, net/http and crypto/x509 as it is.
+//
+// Start at [Dial] and [Client.Key]; then [Key.ConfigureTLS] for clients and
+// servers that live long, [Key.TLSCertificate] for one connection, and
+// [Key.CertificateRequest] to get a certificate in the first place. The other
+// methods of [Client] are the agent's, one for one; the interface file
+// io.holdfast.Agent.varlink says what each does.
+//
+// A key signs whole messages of its one purpose and never a digest, so
+// [Key.Sign] always fails: libraries that hash before they sign cannot use it.
+//
+// The package keeps a private key from being copied, not from being used:
+// whatever runs as a user whom the agent's policy allows can ask for signatures
+// too. It checks that nobody but this user or root could have put the agent's
+// socket where it is, and trusts what answers there.
+package client
+
+import (
+	"context"
+	"errors"
+
+	"holdfast/client/varlink"
+)
+
+// Options says how to reach an agent. The zero value means the defaults.
+type Options struct {
+	// Socket is the path of the agent's socket. When it is empty, the first of
+	// [Sockets] that exists is used.
+	Socket string
+}
+
+// Client is a connection to an agent. It opens further connections when calls
+// overlap, keeps a few of them, and replaces those that were lost. Its methods
+// are safe for concurrent use.
+type Client struct {
+	socket string
+	pool   *pool
+}
+
+// Dial connects to an agent; nil options mean the defaults. Before it connects
+// it checks that only this user or root can replace the socket. The error is an
+// [*UnreachableError], which names the next step, unless ctx ended first.
+func Dial(ctx context.Context, o *Options) (*Client, error) {
+	if o == nil {
+		o = &Options{}
+	}
+	path := o.Socket
+	if path == "" {
+		path = choose(Sockets())
+	}
+	c := &Client{socket: path}
+	c.pool = newPool(func(ctx context.Context) (*varlink.Conn, error) { return connect(ctx, path) })
+	conn, err := c.pool.get(ctx, false)
+	if err != nil {
+		return nil, err
+	}
+	c.pool.put(conn, true)
+	return c, nil
+}
+
+// Socket returns the path of the socket that the client uses.
+func (c *Client) Socket() string { return c.socket }
+
+// Close closes the client's connections, those in use when their call ends.
+// Calls after Close fail.
+func (c *Client) Close() error {
+	c.pool.close()
+	return nil
+}
+
+// repeat says what a call may do about a lost connection.
+type repeat int
+
+const (
+	repeatable repeat = iota // made again once: the agent does the same thing twice or recognises the request
+	onceOnly                 // made once and on a fresh connection, so that it is not lost to an idle timeout
+)
+
+// call calls method, and once more when the connection is lost and r allows it.
+// A connection that closes twice before the request was read is a refusal: the
+// agent closes on callers whom its policy does not name at all.
+func (c *Client) call(ctx context.Context, r repeat, method string, in, out any) error {
+	err := c.try(ctx, r == onceOnly, method, in, out)
+	if r == repeatable && errors.Is(err, varlink.ErrConnectionLost) && ctx.Err() == nil {
+		err = c.try(ctx, true, method, in, out)
+	}
+	return c.explain(ctx, err)
+}
+
+func (c *Client) try(ctx context.Context, fresh bool, method string, in, out any) error {
+	conn, err := c.pool.get(ctx, fresh)
+	if err != nil {
+		return err
+	}
+	err = conn.Call(ctx, method, in, out)
+	var answered *varlink.Error
+	c.pool.put(conn, err == nil || errors.As(err, &answered))
+	return err
+}

@@ -1,0 +1,97 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+
+	"holdfast/agent/keys"
+	"holdfast/agent/wire"
+	"holdfast/client/varlink"
+)
+
+// An UnreachableError says that there is no agent to ask: none listens, its
+// socket is not safe to use, or the connection was lost. Everything that an
+// agent itself answers is a [*keys.Error].
+type UnreachableError struct {
+	Socket string // the path that was tried
+	Reason string // one fact, lower case, no full stop
+	Hint   string // the next step; may be empty
+	Err    error  // the cause; may be nil
+}
+
+// Error returns the reason.
+func (e *UnreachableError) Error() string { return e.Reason }
+
+// Unwrap returns the cause.
+func (e *UnreachableError) Unwrap() error { return e.Err }
+
+// explain turns the error of a call into a [*keys.Error] when the agent gave an
+// answer, an [*UnreachableError] when it gave none, and leaves the errors of
+// ctx as they are.
+func (c *Client) explain(ctx context.Context, err error) error {
+	var answer *varlink.Error
+	var unreachable *UnreachableError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &answer):
+		return fromVarlink(answer)
+	case errors.As(err, &unreachable), errors.Is(err, errClosed):
+		return err
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case refused(err):
+		return &keys.Error{
+			Kind:    keys.Denied,
+			Message: fmt.Sprintf("the agent at %s does not talk to uid %d", c.socket, os.Getuid()),
+			Hint:    "its policy names who may; or it was restarted at this moment, then try again",
+			Err:     err,
+		}
+	case errors.Is(err, varlink.ErrConnectionLost):
+		return &UnreachableError{
+			Socket: c.socket, Err: err,
+			Reason: fmt.Sprintf("the agent at %s closed the connection before it answered", c.socket),
+			Hint:   "its log says why; holdfast doctor looks closer",
+		}
+	}
+	return &keys.Error{
+		Kind:    keys.Internal,
+		Message: fmt.Sprintf("the agent at %s cannot be understood", c.socket),
+		Hint:    "it may be of another age than this program: holdfast status shows its version",
+		Err:     err,
+	}
+}
+
+// fromVarlink returns the keys.Error that an error reply stands for. The errors
+// of varlink itself mean that the two programs are of different ages.
+func fromVarlink(e *varlink.Error) error {
+	var p wire.ErrorParameters
+	if err := json.Unmarshal(e.Parameters, &p); err == nil {
+		if known, ok := wire.ToError(e.Name, p); ok {
+			return known
+		}
+	}
+	name, standard := strings.CutPrefix(e.Name, "org.varlink.service.")
+	if !standard {
+		return &keys.Error{Kind: keys.Internal, Message: fmt.Sprintf("the agent answered %.100q, which this program does not know", e.Name), Hint: "update this program"}
+	}
+	var about struct{ Method, Parameter, Interface string }
+	_ = json.Unmarshal(e.Parameters, &about) // what is missing from the parameters is missing from the text
+	what := about.Method + about.Parameter + about.Interface
+	if name == "InvalidParameter" {
+		return &keys.Error{Kind: keys.BadRequest, Message: fmt.Sprintf("the agent does not take the parameter %.100q as it was sent", what), Hint: "it may be older than this program: holdfast status shows its version"}
+	}
+	return &keys.Error{Kind: keys.Unsupported, Message: fmt.Sprintf("the agent does not know %.100q (%s)", what, name), Hint: "it may be older than this program: holdfast status shows its version"}
+}
+
+// refused reports whether a connection was closed with the request unread. The
+// agent does that to callers whom its policy does not name; one that dies in a
+// call has read the request first.
+func refused(err error) bool {
+	return errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
+}

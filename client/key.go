@@ -1,0 +1,143 @@
+package client
+
+import (
+	"context"
+	"crypto"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"holdfast/agent/keys"
+	"holdfast/agent/wire"
+)
+
+// defaultTimeout is how long one signature may take, the wait for other callers
+// and for a person at the device included.
+const defaultTimeout = time.Minute
+
+// Key is a private key behind an agent. It is a crypto.Signer and a
+// crypto.MessageSigner, so crypto/tls and crypto/x509 take it for a private key.
+// It is safe for concurrent use and never changes; a chain installed later is
+// seen by [Client.Key], and by what [Key.ConfigureTLS] sets up.
+type Key struct {
+	client  *Client
+	info    wire.Key
+	public  crypto.PublicKey
+	scheme  keys.Scheme
+	ctx     context.Context // of the calls that crypto's interfaces give none
+	timeout time.Duration
+}
+
+var _ crypto.MessageSigner = (*Key)(nil)
+
+// Key returns the key named name as a signer. It costs one question to the
+// agent and none to the device.
+func (c *Client) Key(ctx context.Context, name string) (*Key, error) {
+	info, err := c.GetKey(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	public, err := keys.ParsePublic(info.PublicKey)
+	if err != nil {
+		return nil, fmt.Errorf("key %s: %w", name, err)
+	}
+	k := &Key{client: c, info: info, public: public, ctx: context.Background(), timeout: defaultTimeout}
+	if k.scheme, err = schemeOf(info, public); err != nil {
+		return nil, err
+	}
+	return k, nil
+}
+
+// schemeOf works out the key's scheme and holds the agent to it.
+func schemeOf(info wire.Key, public crypto.PublicKey) (keys.Scheme, error) {
+	algorithm, _, err := keys.AlgorithmOf(public)
+	if err != nil {
+		return "", err
+	}
+	scheme, err := keys.SchemeFor(algorithm, keys.Purpose(info.Purpose))
+	if err != nil {
+		return "", err
+	}
+	if string(scheme) != info.Scheme {
+		return "", &keys.Error{
+			Kind:    keys.Unsupported,
+			Message: fmt.Sprintf("key %s signs %.40q, and this program knows %s for its type", info.Name, info.Scheme, scheme),
+			Hint:    "update this program",
+		}
+	}
+	return scheme, nil
+}
+
+// Public returns the public key: an *ecdsa.PublicKey or an *rsa.PublicKey.
+func (k *Key) Public() crypto.PublicKey { return k.public }
+
+// Info returns what the agent said of the key when it was fetched.
+func (k *Key) Info() wire.Key { return k.info }
+
+// WithContext returns a copy of k whose signatures are given up when ctx ends.
+func (k *Key) WithContext(ctx context.Context) *Key {
+	c := *k
+	c.ctx = ctx
+	return &c
+}
+
+// WithTimeout returns a copy of k whose signatures may take as long as d, and as
+// long as they like when d is 0. The default is 60 s.
+func (k *Key) WithTimeout(d time.Duration) *Key {
+	c := *k
+	c.timeout = d
+	return &c
+}
+
+// Sign fails: a digest does not say what is being signed, so the agent takes
+// whole messages only. Use a library that asks for a crypto.MessageSigner, as
+// crypto/tls and crypto/x509 do.
+func (k *Key) Sign(io.Reader, []byte, crypto.SignerOpts) ([]byte, error) {
+	return nil, &keys.Error{
+		Kind:    keys.Unsupported,
+		Message: fmt.Sprintf("key %s signs whole messages, not digests", k.info.Name),
+		Hint:    "sign through crypto.SignMessage, as crypto/tls and crypto/x509 do since Go 1.25",
+	}
+}
+
+// SignMessage has the agent sign msg, which must be what a key of this purpose
+// signs: the input of a TLS handshake signature or a CertificationRequestInfo.
+// opts must be those of the key's one scheme; rand is not used. ECDSA
+// signatures are ASN.1 DER. The signature has been verified when it returns.
+//
+// A lost connection is made again once, with the same request id. The error is
+// a [*keys.Error] or an [*UnreachableError], or that of the key's context.
+func (k *Key) SignMessage(_ io.Reader, msg []byte, opts crypto.SignerOpts) ([]byte, error) {
+	if err := checkOpts(k.scheme, opts); err != nil {
+		return nil, err
+	}
+	ctx, cancel := k.deadline()
+	defer cancel()
+	signature, err := k.ask(ctx, msg)
+	if errors.Is(err, context.DeadlineExceeded) && k.ctx.Err() == nil {
+		return nil, &keys.Error{
+			Kind:    keys.Deadline,
+			Message: fmt.Sprintf("key %s gave no signature within %s", k.info.Name, k.timeout),
+			Hint:    "holdfast status shows what its device is doing",
+			Err:     err,
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return signature, keys.Verify(k.public, k.scheme, digest(k.scheme.Hash(), msg), signature)
+}
+
+func (k *Key) deadline() (context.Context, context.CancelFunc) {
+	if k.timeout == 0 {
+		return context.WithCancel(k.ctx)
+	}
+	return context.WithTimeout(k.ctx, k.timeout)
+}
+
+func digest(h crypto.Hash, msg []byte) []byte {
+	w := h.New()
+	w.Write(msg)
+	return w.Sum(nil)
+}

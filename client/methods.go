@@ -1,0 +1,141 @@
+package client
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+
+	"holdfast/agent/wire"
+)
+
+// Keys lists the keys that the caller may see, or with all everybody's, where
+// the policy lets the caller see those.
+func (c *Client) Keys(ctx context.Context, all bool) ([]wire.Key, error) {
+	var reply wire.ListKeysReply
+	err := c.call(ctx, repeatable, wire.ListKeys, wire.ListKeysParameters{All: all}, &reply)
+	return reply.Keys, err
+}
+
+// GetKey describes one key. [Client.Key] returns it as a signer.
+func (c *Client) GetKey(ctx context.Context, name string) (wire.Key, error) {
+	return c.keyCall(ctx, repeatable, wire.GetKey, wire.NameParameters{Name: name})
+}
+
+// CreateKey makes a key inside the device and returns its description. An RSA
+// key can take a minute. When p has no request id it gets one, so that the call
+// may be repeated after a lost connection without making a second key.
+func (c *Client) CreateKey(ctx context.Context, p wire.CreateKeyParameters) (wire.Key, error) {
+	if p.RequestID == "" {
+		p.RequestID = rand.Text()
+	}
+	return c.keyCall(ctx, repeatable, wire.CreateKey, p)
+}
+
+// DeleteKey deletes a key. There is no way back.
+func (c *Client) DeleteKey(ctx context.Context, name string) error {
+	return c.call(ctx, onceOnly, wire.DeleteKey, wire.NameParameters{Name: name}, &wire.Empty{})
+}
+
+// ExportKey returns a key in its device's exchange format (for a TPM a TSS2
+// PRIVATE KEY, PEM), which is of no use without the device.
+func (c *Client) ExportKey(ctx context.Context, name string) (string, error) {
+	var reply wire.ExportKeyReply
+	err := c.call(ctx, repeatable, wire.ExportKey, wire.NameParameters{Name: name}, &reply)
+	return reply.File, err
+}
+
+// AdoptKey takes a key file in its device's exchange format.
+func (c *Client) AdoptKey(ctx context.Context, p wire.AdoptKeyParameters) (wire.Key, error) {
+	if p.RequestID == "" {
+		p.RequestID = rand.Text()
+	}
+	return c.keyCall(ctx, repeatable, wire.AdoptKey, p)
+}
+
+// BindKey sets the servers that a tls-client key may be used against.
+func (c *Client) BindKey(ctx context.Context, name string, servers []wire.Server) (wire.Key, error) {
+	return c.keyCall(ctx, repeatable, wire.BindKey, wire.BindKeyParameters{Name: name, Servers: servers})
+}
+
+// InstallCertificate stores a certificate chain, DER, leaf first. The leaf must
+// be for this key.
+func (c *Client) InstallCertificate(ctx context.Context, name string, chain [][]byte) (wire.Key, error) {
+	return c.keyCall(ctx, repeatable, wire.InstallCertificate, wire.InstallCertificateParameters{Name: name, Chain: chain})
+}
+
+// Unlock proves a PIN to the device. It is never repeated by itself, since a
+// wrong PIN costs a try.
+func (c *Client) Unlock(ctx context.Context, p wire.UnlockKeyParameters) (wire.UnlockKeyReply, error) {
+	var reply wire.UnlockKeyReply
+	err := c.call(ctx, onceOnly, wire.UnlockKey, p, &reply)
+	return reply, err
+}
+
+// Lock takes back what Unlock gave: for one key, or for all of the caller's when
+// name is empty.
+func (c *Client) Lock(ctx context.Context, name string) error {
+	return c.call(ctx, repeatable, wire.LockKeys, wire.LockKeysParameters{Name: name}, &wire.Empty{})
+}
+
+// Status describes the agent, its devices, and whom it takes the caller for.
+func (c *Client) Status(ctx context.Context) (wire.GetStatusReply, error) {
+	var reply wire.GetStatusReply
+	err := c.call(ctx, repeatable, wire.GetStatus, wire.Empty{}, &reply)
+	return reply, err
+}
+
+// CheckPolicy asks the agent's running policy. Root and the agent's own user may
+// ask about others.
+func (c *Client) CheckPolicy(ctx context.Context, p wire.CheckPolicyParameters) (wire.CheckPolicyReply, error) {
+	if p.GIDs == nil {
+		p.GIDs = []uint32{}
+	}
+	var reply wire.CheckPolicyReply
+	err := c.call(ctx, repeatable, wire.CheckPolicy, p, &reply)
+	return reply, err
+}
+
+// TailAudit returns the newest audit records as JSON texts, oldest first; with
+// records 0 the agent's usual number.
+func (c *Client) TailAudit(ctx context.Context, records int) ([]string, error) {
+	var reply wire.TailAuditReply
+	err := c.call(ctx, repeatable, wire.TailAudit, wire.TailAuditParameters{Records: records}, &reply)
+	return reply.Records, err
+}
+
+// VerifyAudit has the agent walk the hash chain of its whole audit log.
+func (c *Client) VerifyAudit(ctx context.Context) (wire.VerifyAuditReply, error) {
+	var reply wire.VerifyAuditReply
+	err := c.call(ctx, repeatable, wire.VerifyAudit, wire.Empty{}, &reply)
+	return reply, err
+}
+
+// Watch calls changed for each change of a key, the policy, a lock or a device
+// until ctx ends, the connection is lost, or changed returns an error, and
+// returns the reason. It uses a connection of its own.
+func (c *Client) Watch(ctx context.Context, changed func(wire.WatchReply) error) error {
+	conn, err := connect(ctx, c.socket)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	var own error // what changed returned, which is nobody else's to explain
+	err = conn.CallMore(ctx, wire.Watch, wire.Empty{}, func(reply json.RawMessage, _ bool) error {
+		var w wire.WatchReply
+		if err := json.Unmarshal(reply, &w); err != nil {
+			return err
+		}
+		own = changed(w)
+		return own
+	})
+	if own != nil {
+		return own
+	}
+	return c.explain(ctx, err)
+}
+
+func (c *Client) keyCall(ctx context.Context, r repeat, method string, in any) (wire.Key, error) {
+	var reply wire.KeyReply
+	err := c.call(ctx, r, method, in, &reply)
+	return reply.Key, err
+}

@@ -1,0 +1,114 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"holdfast/client"
+	"holdfast/client/clienttest"
+)
+
+func TestSockets(t *testing.T) {
+	tests := []struct {
+		name, own, runtime string
+		want               []string
+	}{
+		{"HOLDFAST_SOCKET", "/x/y.sock", "/run/user/7", []string{"/x/y.sock"}},
+		{"XDG_RUNTIME_DIR", "", "/run/user/7", []string{"/run/user/7/holdfast/agent.sock", "/run/holdfast/agent.sock"}},
+		{"neither", "", "", []string{"/run/user/UID/holdfast/agent.sock", "/run/holdfast/agent.sock"}},
+		{"not absolute", "", "tmp", []string{"/run/user/UID/holdfast/agent.sock", "/run/holdfast/agent.sock"}},
+	}
+	for _, test := range tests {
+		t.Setenv("HOLDFAST_SOCKET", test.own)
+		t.Setenv("XDG_RUNTIME_DIR", test.runtime)
+		for i, path := range test.want {
+			test.want[i] = strings.Replace(path, "UID", strconv.Itoa(os.Getuid()), 1)
+		}
+		if got := client.Sockets(); !slices.Equal(got, test.want) {
+			t.Errorf("%s: got %v, want %v", test.name, got, test.want)
+		}
+	}
+}
+
+func TestDialDefault(t *testing.T) {
+	agent := clienttest.Start(t)
+	runtime := t.TempDir()
+	if err := os.Mkdir(filepath.Join(runtime, "holdfast"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(agent.Socket, filepath.Join(runtime, "holdfast", "agent.sock")); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("HOLDFAST_SOCKET", "")
+	t.Setenv("XDG_RUNTIME_DIR", runtime)
+	c, err := client.Dial(context.Background(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if want := filepath.Join(runtime, "holdfast", "agent.sock"); c.Socket() != want {
+		t.Errorf("got %s, want %s", c.Socket(), want)
+	}
+}
+
+// Each case starts from a socket that works and changes one thing.
+func TestUnsafeSocket(t *testing.T) {
+	tests := []struct {
+		name   string
+		change func(t *testing.T, socket string)
+		want   string // in the error; empty when the dial works
+	}{
+		{"nothing", func(*testing.T, string) {}, ""},
+		{"directory of another user", func(t *testing.T, s string) { check(t, os.Chown(filepath.Dir(s), 4711, -1)) }, "uid 4711"},
+		{"directory that others can write", func(t *testing.T, s string) { check(t, os.Chmod(filepath.Dir(s), 0o777)) }, "mode 0777"},
+		{"sticky directory", func(t *testing.T, s string) { check(t, os.Chmod(filepath.Dir(s), 0o777|os.ModeSticky)) }, "mode 0777"},
+		{"directory that the group can write", func(t *testing.T, s string) { check(t, os.Chmod(filepath.Dir(s), 0o770)) }, "mode 0770"},
+		{"no socket", func(t *testing.T, s string) { check(t, os.Remove(s)) }, "no agent listens"},
+		{"a file", func(t *testing.T, s string) { check(t, os.Remove(s)); check(t, os.WriteFile(s, nil, 0o600)) }, "no agent listens"},
+	}
+	if os.Getuid() != 0 {
+		t.Fatal("these cases give directories away: run as root")
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			agent := clienttest.Start(t)
+			test.change(t, agent.Socket)
+			c, err := client.Dial(context.Background(), &client.Options{Socket: agent.Socket})
+			if err == nil {
+				c.Close()
+			}
+			if test.want == "" {
+				check(t, err)
+				return
+			}
+			var unreachable *client.UnreachableError
+			if !errors.As(err, &unreachable) || !strings.Contains(unreachable.Reason, test.want) || unreachable.Hint == "" {
+				t.Errorf("got %v, want an UnreachableError with a hint that says %q", err, test.want)
+			}
+			if n := len(agent.Calls("")); n != 0 {
+				t.Errorf("%d calls were made", n)
+			}
+		})
+	}
+}
+
+func TestMissingDirectory(t *testing.T) {
+	_, err := client.Dial(context.Background(), &client.Options{Socket: filepath.Join(t.TempDir(), "a", "agent.sock")})
+	var unreachable *client.UnreachableError
+	if !errors.As(err, &unreachable) || !strings.Contains(unreachable.Reason, "no agent listens") {
+		t.Errorf("got %v, want an UnreachableError", err)
+	}
+}
+
+func check(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
