@@ -51,7 +51,7 @@ func TestCanonical(t *testing.T) {
 		{"long form with a zero byte", append([]byte{4, 0x82, 0, 0x80}, long...), false},
 		{"indefinite length", []byte{0x30, 0x80, 0, 0}, false},
 		{"length of four bytes", append([]byte{4, 0x84, 0, 0, 0, 0x80}, long...), false},
-		{"tag above 30", []byte{0x1f, 0x20, 0}, false},
+		{"tag above 30", []byte{0x1f, 1, 0}, false},
 		{"too deep", nested, false},
 	} {
 		if got := canonical(test.in, maxDepth); got != test.want {

@@ -112,7 +112,7 @@ func certificates(r *reader) ([][]byte, bool) {
 	for list.more() {
 		chain = append(chain, list.vector(3, 1, MaxSize).rest)
 	}
-	return chain, len(chain) > 0 && list.done() && r.done()
+	return chain, list.done() && r.done()
 }
 
 // certificateRequest reads RFC 5246, section 7.4.4. TLS 1.1 and below have no

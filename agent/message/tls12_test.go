@@ -171,6 +171,7 @@ func TestTranscriptBytes(t *testing.T) {
 		{"byte missing", good[:len(good)-1], public, "handshake messages"},
 		{"first byte missing", good[1:], public, "handshake messages"},
 		{"empty client key exchange", append(slices.Clone(good[:len(good)-8]), 16, 0, 0, 0), public, "ClientKeyExchange"},
+		{"body in ServerHelloDone", bytes.Replace(good, handshakeMessage(serverHelloDone), handshakeMessage(serverHelloDone, []byte{0}), 1), public, "ServerHelloDone"},
 		{"too long", append(slices.Clone(good), make([]byte, MaxSize)...), public, "too long"},
 		{"too short", good[:minTranscript-1], public, "too short"},
 	} {
