@@ -1,0 +1,160 @@
+package notify
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/coreos/go-systemd/v22/activation"
+	"golang.org/x/sys/unix"
+)
+
+// Socket is a listening Unix socket that the daemon wants from systemd.
+type Socket struct {
+	Name string      // its name in LISTEN_FDNAMES (FileDescriptorName= of the unit)
+	Path string      // where it is bound; never an abstract name
+	Mode fs.FileMode // the permissions that its file may have at most
+}
+
+// Listeners takes over the sockets that systemd passed to this process. They must
+// be the wanted ones, each once, and nothing else; the order does not matter where
+// they have names. Listeners returns nil without an error when systemd passed
+// none because the process was not started by a socket unit. An error says which
+// descriptor is wrong and why; the process should then end.
+//
+// The environment variables are removed, so that children do not take them for
+// theirs, and closing a listener leaves the socket's file alone: it is systemd's.
+// Call Listeners once, before the process opens files: a descriptor that the
+// environment promises and that is closed could otherwise be another file by now.
+func Listeners(wanted ...Socket) (map[string]*net.UnixListener, error) {
+	if os.Getenv("LISTEN_PID") != strconv.Itoa(os.Getpid()) {
+		return nil, nil
+	}
+	count, named := os.Getenv("LISTEN_FDS"), os.Getenv("LISTEN_FDNAMES") != ""
+	files := activation.Files(true)
+	if len(files) != len(wanted) {
+		return nil, fmt.Errorf("socket activation: LISTEN_FDS is %q, want %d (%s)", count, len(wanted), names(wanted))
+	}
+	listeners := map[string]*net.UnixListener{}
+	for i, f := range files {
+		want := wanted[i]
+		if named {
+			var err error
+			if want, err = find(wanted, f.Name()); err != nil {
+				return nil, fmt.Errorf("socket activation: file descriptor %d: %w", f.Fd(), err)
+			}
+		}
+		l, err := take(f, want)
+		if err == nil && listeners[want.Name] != nil {
+			err = errors.New("has a name that another one has")
+		}
+		if err != nil {
+			return nil, fmt.Errorf("socket activation: file descriptor %d (%s): %w", f.Fd(), want.Name, err)
+		}
+		listeners[want.Name] = l
+	}
+	return listeners, nil
+}
+
+func names(sockets []Socket) string {
+	var all []string
+	for _, s := range sockets {
+		all = append(all, s.Name)
+	}
+	return strings.Join(all, ", ")
+}
+
+func find(wanted []Socket, name string) (Socket, error) {
+	for _, s := range wanted {
+		if s.Name == name {
+			return s, nil
+		}
+	}
+	return Socket{}, fmt.Errorf("has the name %q, want one of %s", name, names(wanted))
+}
+
+// take makes a listener of a descriptor that is what was wanted.
+func take(f *os.File, want Socket) (*net.UnixListener, error) {
+	if err := check(int(f.Fd()), want); err != nil {
+		return nil, err
+	}
+	l, err := net.FileListener(f)
+	if err != nil {
+		return nil, err
+	}
+	f.Close()
+	unixListener, ok := l.(*net.UnixListener)
+	if !ok {
+		l.Close()
+		return nil, fmt.Errorf("is a %T", l)
+	}
+	unixListener.SetUnlinkOnClose(false)
+	return unixListener, nil
+}
+
+// check finds out whether a descriptor is the wanted socket.
+func check(fd int, want Socket) error {
+	domain, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN)
+	switch {
+	case errors.Is(err, unix.EBADF):
+		return errors.New("is closed")
+	case errors.Is(err, unix.ENOTSOCK):
+		return errors.New("is not a socket")
+	case err != nil:
+		return os.NewSyscallError("getsockopt SO_DOMAIN", err)
+	case domain != unix.AF_UNIX:
+		return fmt.Errorf("is a socket of family %d, want AF_UNIX", domain)
+	}
+	kind, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TYPE)
+	if err != nil {
+		return os.NewSyscallError("getsockopt SO_TYPE", err)
+	}
+	if kind != unix.SOCK_STREAM {
+		return fmt.Errorf("is a socket of type %d, want SOCK_STREAM", kind)
+	}
+	listening, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ACCEPTCONN)
+	if err != nil {
+		return os.NewSyscallError("getsockopt SO_ACCEPTCONN", err)
+	}
+	if listening == 0 {
+		return errors.New("is not listening")
+	}
+	return checkPath(fd, want)
+}
+
+func checkPath(fd int, want Socket) error {
+	address, err := unix.Getsockname(fd)
+	if err != nil {
+		return os.NewSyscallError("getsockname", err)
+	}
+	bound, ok := address.(*unix.SockaddrUnix)
+	switch {
+	case !ok:
+		return fmt.Errorf("has an address of type %T", address)
+	case bound.Name == "":
+		return errors.New("is bound to no path")
+	case bound.Name[0] == '@':
+		return fmt.Errorf("is bound to the abstract name %s, which every user can reach; want %s", bound.Name, want.Path)
+	case bound.Name != want.Path:
+		return fmt.Errorf("is bound to %s, want %s", bound.Name, want.Path)
+	}
+	return checkMode(want)
+}
+
+func checkMode(want Socket) error {
+	info, err := os.Lstat(want.Path)
+	if err != nil {
+		return err
+	}
+	if info.Mode().Type() != fs.ModeSocket {
+		return fmt.Errorf("is bound to %s, where there is no socket now", want.Path)
+	}
+	if mode := info.Mode().Perm(); mode&^want.Mode != 0 {
+		return fmt.Errorf("is bound to %s with mode %#o, want at most %#o", want.Path, mode, want.Mode)
+	}
+	return nil
+}

@@ -1,0 +1,81 @@
+// Package notify is how a daemon talks with systemd, or with any service manager
+// that follows the same protocols: it takes over the sockets that systemd listens
+// on (sd_listen_fds(3)), and reports what state the daemon is in (sd_notify(3)).
+//
+// Start at Listeners for the sockets, at Ready for the state. Without a service
+// manager the functions do nothing and succeed, so a daemon calls them always.
+//
+// The environment is believed: who starts the daemon decides about its sockets
+// anyway. What is checked is that they are the sockets the daemon was made for.
+package notify
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/coreos/go-systemd/v22/daemon"
+)
+
+// Ready says that the daemon serves, at its start and after a reload.
+func Ready() error { return send(daemon.SdNotifyReady) }
+
+// Reloading says that the daemon reads its configuration anew; Ready ends it. The
+// time goes with it, which Type=notify-reload needs to tell one reload from the
+// next.
+func Reloading() error {
+	return send(daemon.SdNotifyReloading + "\n" + daemon.SdNotifyMonotonicUsec())
+}
+
+// Stopping says that the daemon ends.
+func Stopping() error { return send(daemon.SdNotifyStopping) }
+
+// Status sets the line that `systemctl status` shows. An empty one removes it.
+func Status(text string) error {
+	// A line of its own would be another message.
+	return send("STATUS=" + strings.Join(strings.FieldsFunc(text, isControl), " "))
+}
+
+func isControl(r rune) bool { return r < ' ' }
+
+// Watchdog tells the service manager that the daemon is alive, at half the
+// interval that it asked for, until ctx ends. Each time it asks alive, and sends
+// nothing while that returns an error or does not return; the error becomes the
+// status line. Without a watchdog it returns at once.
+func Watchdog(ctx context.Context, alive func() error) error {
+	interval, err := daemon.SdWatchdogEnabled(false)
+	if err != nil {
+		return fmt.Errorf("watchdog: %w", err)
+	}
+	if interval == 0 {
+		return nil
+	}
+	tick := time.NewTicker(max(interval/2, time.Microsecond))
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+			ping(alive)
+		}
+	}
+}
+
+// ping ignores that a message could not be sent: the next one may, and if none
+// can, the service manager notices by itself.
+func ping(alive func() error) {
+	if err := alive(); err != nil {
+		Status("watchdog: " + err.Error())
+		return
+	}
+	send(daemon.SdNotifyWatchdog)
+}
+
+func send(state string) error {
+	if _, err := daemon.SdNotify(false, state); err != nil {
+		return fmt.Errorf("notify the service manager: %w", err)
+	}
+	return nil
+}
