@@ -9,8 +9,8 @@ import (
 
 // CertificateRequest is what a PKCS #10 CertificationRequestInfo asks for.
 type CertificateRequest struct {
-	Subject string   // RFC 2253 form: the last part first
-	DNS     []string // subject alternative names
+	Subject pkix.RDNSequence // unlike pkix.Name, it keeps the order and every attribute
+	DNS     []string         // subject alternative names
 	IPs     []string
 	Emails  []string
 	URIs    []string
@@ -50,11 +50,11 @@ func csr(msg []byte) (*CertificateRequest, error) {
 	if err != nil {
 		return nil, malformed("its subject, public key or extensions cannot be read")
 	}
-	var subject pkix.RDNSequence // unlike pkix.Name, it keeps the order and every attribute
+	var subject pkix.RDNSequence
 	if _, err := asn1.Unmarshal(c.RawSubject, &subject); err != nil {
 		return nil, malformed("its subject cannot be read")
 	}
-	found := &CertificateRequest{Subject: subject.String(), DNS: c.DNSNames, Emails: c.EmailAddresses, public: c.RawSubjectPublicKeyInfo}
+	found := &CertificateRequest{Subject: subject, DNS: c.DNSNames, Emails: c.EmailAddresses, public: c.RawSubjectPublicKeyInfo}
 	for _, ip := range c.IPAddresses {
 		found.IPs = append(found.IPs, ip.String())
 	}
