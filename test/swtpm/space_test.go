@@ -162,8 +162,16 @@ func TestManagedFlush(t *testing.T) {
 	_, p := proxy(t, swtpm.Options{ResourceManager: true})
 	c := dialProxy(t, p)
 	key := signingKey(t, c)
+	if err := sign(c, 0x80000000, key.Name, password); err == nil {
+		t.Error("the TPM's own handle can be used")
+	}
+	p.ResetCounts()
 	if _, err := (tpm2.FlushContext{FlushHandle: key.ObjectHandle}).Execute(c); err != nil {
 		t.Fatal(err)
+	}
+	want := map[tpm2.TPMCC]int{tpm2.TPMCCContextLoad: 1, tpm2.TPMCCFlushContext: 1}
+	if got := p.Counts(); !maps.Equal(got, want) {
+		t.Errorf("the flush: got %v, want %v", got, want)
 	}
 	if err := sign(c, key.ObjectHandle, key.Name, password); err == nil {
 		t.Error("a flushed key signs")
