@@ -3,7 +3,7 @@
 
 GO          = test/go
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
-NFPM        = github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.48.0
+NFPM        = github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.44.0
 
 # The product binaries. They are static: nothing here needs a C compiler.
 BINARIES = ./agent/holdfast-agent ./client/holdfast
@@ -70,8 +70,10 @@ bench: setup ## the figures, one `name value unit` per line; JSON to $BENCH_OUT
 demo: setup build ## a mutual-TLS login with a key that cannot leave its TPM
 	@test/demo
 
-man: build ## the manual pages and shell completions, into build/
-	@packaging/generate
+man: build ## the manual pages, compressed, and shell completions, into build/
+	@mkdir -p build/man build/completions
+	for page in packaging/man/*.[1-9]; do gzip -9nc "$$page" >"build/man/$${page##*/}.gz"; done
+	for shell in bash zsh fish; do build/bin/holdfast completion $$shell >build/completions/$$shell; done
 
 deb: build man ## a Debian package, into build/
 	VERSION=$(VERSION) $(GO) run $(NFPM) package --config packaging/nfpm.yaml --packager deb --target build/
