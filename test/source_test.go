@@ -128,10 +128,14 @@ func reachable(f *ast.FuncDecl) bool {
 	}
 }
 
-// TestFunctionLength keeps functions short enough to be read at once.
+// TestFunctionLength keeps functions short enough to be read at once. Tests are
+// free: theirs are long where a table is.
 func TestFunctionLength(t *testing.T) {
 	seen := 0
 	parseAll(t, func(fset *token.FileSet, path string, file *ast.File) {
+		if strings.HasSuffix(path, "_test.go") {
+			return
+		}
 		for _, decl := range file.Decls {
 			f, ok := decl.(*ast.FuncDecl)
 			if !ok {
