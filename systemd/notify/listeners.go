@@ -17,7 +17,7 @@ import (
 type Socket struct {
 	Name string      // its name in LISTEN_FDNAMES (FileDescriptorName= of the unit)
 	Path string      // where it is bound; never an abstract name
-	Mode fs.FileMode // the permissions that its file may have at most
+	Mode fs.FileMode // the permissions that its file may have at most: of these the write bits count
 }
 
 // Listeners takes over the sockets that systemd passed to this process. They must
@@ -41,24 +41,22 @@ func Listeners(wanted ...Socket) (map[string]*net.UnixListener, error) {
 	}
 	listeners := map[string]*net.UnixListener{}
 	for i, f := range files {
-		want := wanted[i]
+		want, err := wanted[i], error(nil)
 		if named {
-			var err error
-			if want, err = find(wanted, f.Name()); err != nil {
-				return nil, fmt.Errorf("socket activation: file descriptor %d: %w", f.Fd(), err)
-			}
+			want, err = find(wanted, f.Name(), listeners)
 		}
-		l, err := take(f, want)
-		if err == nil && listeners[want.Name] != nil {
-			err = errors.New("has a name that another one has")
+		if err == nil {
+			listeners[want.Name], err = take(f, want)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("socket activation: file descriptor %d (%s): %w", f.Fd(), want.Name, err)
+			return nil, fmt.Errorf("socket activation: file descriptor %d (%s): %w", firstDescriptor+i, f.Name(), err)
 		}
-		listeners[want.Name] = l
 	}
 	return listeners, nil
 }
+
+// firstDescriptor is SD_LISTEN_FDS_START of sd_listen_fds(3).
+const firstDescriptor = 3
 
 func names(sockets []Socket) string {
 	var all []string
@@ -68,13 +66,18 @@ func names(sockets []Socket) string {
 	return strings.Join(all, ", ")
 }
 
-func find(wanted []Socket, name string) (Socket, error) {
+// find returns the wanted socket of that name unless it has been taken.
+func find(wanted []Socket, name string, taken map[string]*net.UnixListener) (Socket, error) {
 	for _, s := range wanted {
-		if s.Name == name {
-			return s, nil
+		if s.Name != name {
+			continue
 		}
+		if taken[name] != nil {
+			return s, errors.New("has the name of another one")
+		}
+		return s, nil
 	}
-	return Socket{}, fmt.Errorf("has the name %q, want one of %s", name, names(wanted))
+	return Socket{}, fmt.Errorf("is not one of %s", names(wanted))
 }
 
 // take makes a listener of a descriptor that is what was wanted.
@@ -98,30 +101,26 @@ func take(f *os.File, want Socket) (*net.UnixListener, error) {
 
 // check finds out whether a descriptor is the wanted socket.
 func check(fd int, want Socket) error {
-	domain, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN)
-	switch {
-	case errors.Is(err, unix.EBADF):
-		return errors.New("is closed")
-	case errors.Is(err, unix.ENOTSOCK):
-		return errors.New("is not a socket")
-	case err != nil:
-		return os.NewSyscallError("getsockopt SO_DOMAIN", err)
-	case domain != unix.AF_UNIX:
-		return fmt.Errorf("is a socket of family %d, want AF_UNIX", domain)
+	options := []struct {
+		option, want int
+		wrong        string
+	}{
+		{unix.SO_DOMAIN, unix.AF_UNIX, "is not a Unix socket"},
+		{unix.SO_TYPE, unix.SOCK_STREAM, "is not a stream socket"},
+		{unix.SO_ACCEPTCONN, 1, "is not listening"},
 	}
-	kind, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TYPE)
-	if err != nil {
-		return os.NewSyscallError("getsockopt SO_TYPE", err)
-	}
-	if kind != unix.SOCK_STREAM {
-		return fmt.Errorf("is a socket of type %d, want SOCK_STREAM", kind)
-	}
-	listening, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ACCEPTCONN)
-	if err != nil {
-		return os.NewSyscallError("getsockopt SO_ACCEPTCONN", err)
-	}
-	if listening == 0 {
-		return errors.New("is not listening")
+	for _, o := range options {
+		got, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, o.option)
+		switch {
+		case errors.Is(err, unix.EBADF):
+			return errors.New("is closed")
+		case errors.Is(err, unix.ENOTSOCK):
+			return errors.New("is not a socket")
+		case err != nil:
+			return os.NewSyscallError("getsockopt", err)
+		case got != o.want:
+			return errors.New(o.wrong)
+		}
 	}
 	return checkPath(fd, want)
 }
@@ -145,6 +144,8 @@ func checkPath(fd int, want Socket) error {
 	return checkMode(want)
 }
 
+// checkMode compares the write permissions, because on Linux they alone let a
+// process connect (unix(7)); systemd-socket-activate makes its sockets 0644.
 func checkMode(want Socket) error {
 	info, err := os.Lstat(want.Path)
 	if err != nil {
@@ -153,7 +154,7 @@ func checkMode(want Socket) error {
 	if info.Mode().Type() != fs.ModeSocket {
 		return fmt.Errorf("is bound to %s, where there is no socket now", want.Path)
 	}
-	if mode := info.Mode().Perm(); mode&^want.Mode != 0 {
+	if mode := info.Mode().Perm(); mode&0o222&^want.Mode != 0 {
 		return fmt.Errorf("is bound to %s with mode %#o, want at most %#o", want.Path, mode, want.Mode)
 	}
 	return nil
