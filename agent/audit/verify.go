@@ -1,0 +1,216 @@
+package audit
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"syscall"
+	"time"
+)
+
+// Summary is what a walk along the chain found.
+type Summary struct {
+	Records uint64    // good records, up to the fault if there is one
+	Head    string    // SHA-256 of the last good line, hex; zeros when there is none
+	First   time.Time // of the first record
+	Last    time.Time // of the last good record
+	Torn    int       // breaks that an interrupted write explains
+}
+
+// Fault is the first thing that is wrong with a log.
+type Fault struct {
+	Line int    // counted from 1; one more than there are when the end is missing
+	What string // edited, removed, reordered, torn, cut, or anchor
+	Fact string
+}
+
+// The kinds of faults.
+const (
+	whatEdited    = "edited"
+	whatRemoved   = "removed"
+	whatReordered = "reordered"
+	whatTorn      = "torn"
+	whatCut       = "cut"
+	whatAnchor    = "anchor"
+)
+
+// Error returns the line and what is wrong with it.
+func (f *Fault) Error() string { return fmt.Sprintf("line %d: %s: %s", f.Line, f.What, f.Fact) }
+
+// Verify walks the chain of the log at path, which no agent has open, and holds
+// it against its anchor. Its error is a *[Fault] when the log is not what the agent
+// wrote; a break that an earlier [Open] recorded is one too, unless it was only
+// torn. For a log that is open see [Log.Verify].
+func Verify(path string) (Summary, error) {
+	// The anchor first: records that are added meanwhile come after it.
+	end, anchorErr := readAnchor(path)
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return Summary{}, err
+	}
+	defer f.Close()
+	c := newChecker(f, end)
+	s, err := c.run()
+	if err == nil && anchorErr != nil {
+		err = &Fault{Line: c.line + 1, What: whatAnchor, Fact: anchorFact(anchorErr)}
+	}
+	return s, err
+}
+
+func anchorFact(err error) string {
+	if errors.Is(err, fs.ErrNotExist) {
+		return "the anchor is missing, so that a missing end would not be found"
+	}
+	return "the anchor cannot be used: " + err.Error()
+}
+
+// Verify walks the chain of an open log up to the last record that was appended
+// before the call, without stopping Append. Its errors are those of the function
+// [Verify].
+func (l *Log) Verify() (Summary, error) {
+	l.mu.Lock()
+	end := l.head
+	l.mu.Unlock()
+	return newChecker(io.NewSectionReader(l.file, 0, end.Bytes), end).run()
+}
+
+// checker walks a log from its first line.
+type checker struct {
+	lines lines
+	end   anchor // what the log must come to at least
+	line  int    // of the last line read
+	Summary
+	recorded *Fault // the first break that the log itself tells of
+}
+
+func newChecker(r io.Reader, end anchor) *checker {
+	return &checker{lines: newLines(r), end: end, Summary: Summary{Head: start().Head}}
+}
+
+func (c *checker) run() (Summary, error) {
+	for {
+		line, err := c.lines.next()
+		if err == io.EOF {
+			break
+		}
+		c.line++
+		if err != nil {
+			return c.Summary, c.unreadable(err)
+		}
+		if fault := c.check(line); fault != nil {
+			return c.Summary, fault
+		}
+	}
+	if c.Records < c.end.Seq {
+		fact := fmt.Sprintf("the log ends after record %d, and had %d", c.Records, c.end.Seq)
+		return c.Summary, &Fault{Line: c.line + 1, What: whatCut, Fact: fact}
+	}
+	if c.recorded != nil {
+		return c.Summary, c.recorded
+	}
+	return c.Summary, nil
+}
+
+func (c *checker) unreadable(err error) error {
+	switch {
+	case errors.Is(err, errTorn):
+		return &Fault{Line: c.line, What: whatTorn, Fact: "the last line has no end"}
+	case errors.Is(err, bufio.ErrBufferFull):
+		return &Fault{Line: c.line, What: whatEdited, Fact: fmt.Sprintf("longer than %d bytes", maxLine)}
+	}
+	return fmt.Errorf("line %d: %w", c.line, err)
+}
+
+// check takes one line as the next record.
+func (c *checker) check(line []byte) *Fault {
+	r, err := decode(line)
+	if err != nil {
+		return &Fault{Line: c.line, What: whatEdited, Fact: "not a record: " + err.Error()}
+	}
+	sum := hash(sha256.Sum256(line)).String()
+	switch {
+	case r.Seq != c.Records+1:
+		return c.outOfOrder(r.Seq)
+	case r.Prev != c.Head:
+		return c.broken(sum)
+	case r.Seq == c.end.Seq && sum != c.end.Head:
+		return &Fault{Line: c.line, What: whatEdited, Fact: "not the record that the anchor names: this line or the chain up to it was written anew"}
+	}
+	c.take(&r, sum)
+	return nil
+}
+
+func (c *checker) take(r *Record, sum string) {
+	c.Records, c.Head, c.Last = r.Seq, sum, r.Time
+	if r.Seq == 1 {
+		c.First = r.Time
+	}
+	if r.Kind != KindBreak {
+		return
+	}
+	if r.Detail["what"] == whatTorn {
+		c.Torn++
+	} else if c.recorded == nil {
+		c.recorded = &Fault{Line: c.line, What: r.Detail["what"], Fact: "when the agent started here: " + r.Detail["fact"]}
+	}
+}
+
+// outOfOrder tells a moved line from a missing one: a moved one comes later.
+func (c *checker) outOfOrder(seq uint64) *Fault {
+	want := c.Records + 1
+	if seq < want {
+		return &Fault{Line: c.line, What: whatReordered, Fact: fmt.Sprintf("record %d stands where record %d belongs", seq, want)}
+	}
+	for at := c.line + 1; ; at++ {
+		line, err := c.lines.next()
+		if err != nil {
+			break
+		}
+		if r, err := decode(line); err == nil && r.Seq == want {
+			return &Fault{Line: c.line, What: whatReordered, Fact: fmt.Sprintf("record %d stands here, and record %d on line %d", seq, want, at)}
+		}
+	}
+	return &Fault{Line: c.line, What: whatRemoved, Fact: fmt.Sprintf("records %d to %d are missing before it", want, seq-1)}
+}
+
+// broken tells which of two lines that do not fit was edited: this one, whose
+// hash is sum, is as it was written when the next line or the anchor says so.
+func (c *checker) broken(sum string) *Fault {
+	witness := ""
+	if line, err := c.lines.next(); err == nil {
+		if r, err := decode(line); err == nil {
+			witness = r.Prev
+		}
+	} else if c.end.Seq == c.Records+1 {
+		witness = c.end.Head
+	}
+	if c.line > 1 && (witness == sum || witness == "") {
+		return &Fault{Line: c.line - 1, What: whatEdited, Fact: fmt.Sprintf("line %d was written after another line than this", c.line)}
+	}
+	return &Fault{Line: c.line, What: whatEdited, Fact: "it does not continue the line before it"}
+}
+
+// lines reads lines up to maxLine bytes.
+type lines struct{ r *bufio.Reader }
+
+var errTorn = errors.New("no newline at the end")
+
+func newLines(r io.Reader) lines { return lines{bufio.NewReaderSize(r, maxLine+1)} }
+
+// next returns a line without its newline, valid until the next call; io.EOF
+// after the last, errTorn when that one has no newline.
+func (l lines) next() ([]byte, error) {
+	line, err := l.r.ReadSlice('\n')
+	if err == io.EOF && len(line) > 0 {
+		return nil, errTorn
+	}
+	if err != nil {
+		return nil, err
+	}
+	return bytes.TrimSuffix(line, []byte("\n")), nil
+}
