@@ -1,0 +1,164 @@
+package tpm
+
+import (
+	"context"
+
+	keyfile "github.com/foxboron/go-tpm-keyfiles"
+	"github.com/google/go-tpm/tpm2"
+
+	"holdfast/agent/keys"
+)
+
+// Create makes a key under the standard storage primary, loads it and checks
+// that it is what was asked for. An RSA key for TLS also signs once, because
+// some devices salt RSASSA-PSS otherwise than TLS wants.
+func (t *TPM) Create(ctx context.Context, asked keys.Template) (keys.Material, error) {
+	area, err := template(asked)
+	if err != nil {
+		return keys.Material{}, err
+	}
+	if len(asked.PIN) != 0 {
+		if err := keys.CheckPIN(asked.PIN); err != nil {
+			return keys.Material{}, err
+		}
+	}
+	wait := patience
+	if area.Type == tpm2.TPMAlgRSA {
+		wait = rsaPatience
+	}
+	var m keys.Material
+	err = t.run(ctx, wait, func(ctx context.Context) (err error) {
+		if err := t.supports(ctx, area); err != nil {
+			return err
+		}
+		m, err = t.settle(ctx, asked.Persistent, func(l *link) (*entry, error) {
+			return t.create(ctx, l, asked, area)
+		})
+		return err
+	})
+	return m, err
+}
+
+// settle keeps the key that bring brought into the device on a link of its own,
+// makes it persistent if wanted, and returns its material.
+func (t *TPM) settle(ctx context.Context, persistent bool, bring func(*link) (*entry, error)) (keys.Material, error) {
+	t.clock++
+	l, own, err := t.linkFor(ctx, true)
+	if err != nil {
+		return keys.Material{}, err
+	}
+	e, err := bring(l)
+	if err != nil {
+		own.drop()
+		return keys.Material{}, err
+	}
+	e.own = own
+	if persistent {
+		if err := t.persistNew(ctx, l, e); err != nil {
+			t.flush(ctx, l, e.handle)
+			own.drop()
+			return keys.Material{}, err
+		}
+	}
+	m, err := e.key.material()
+	if err != nil {
+		return keys.Material{}, err
+	}
+	t.enrol(e)
+	return m, nil
+}
+
+// create makes a key and loads it.
+func (t *TPM) create(ctx context.Context, l *link, asked keys.Template, area tpm2.TPMTPublic) (*entry, error) {
+	var e *entry
+	err := t.withParent(ctx, l, standardParent(), func(p parent) error {
+		k, err := t.make(ctx, l, p, asked.PIN, area)
+		if err != nil {
+			return err
+		}
+		if e, err = t.loadUnder(ctx, l, p, k); err != nil {
+			return err
+		}
+		if err := t.testSalt(ctx, l, p, e, asked.PIN); err != nil {
+			t.flush(ctx, l, e.handle)
+			return err
+		}
+		return nil
+	})
+	return e, err
+}
+
+// make sends TPM2_Create and checks what came back.
+func (t *TPM) make(ctx context.Context, l *link, p parent, pin []byte, area tpm2.TPMTPublic) (*key, error) {
+	auth := p.auth()
+	if len(pin) != 0 {
+		s, err := t.startSession(ctx, l, sessionRequest{salt: &p, encrypt: true})
+		if err != nil {
+			return nil, err
+		}
+		defer t.flush(ctx, l, s.handle)
+		auth.Auth = s
+	}
+	var made *tpm2.CreateResponse
+	err := t.withRoom(ctx, func() (err error) {
+		made, err = tpm2.Create{
+			ParentHandle: auth,
+			InSensitive:  tpm2.TPM2BSensitiveCreate{Sensitive: &tpm2.TPMSSensitiveCreate{UserAuth: tpm2.TPM2BAuth{Buffer: pin}}},
+			InPublic:     tpm2.New2B(area),
+		}.Execute(l.on(ctx))
+		return step("TPM2_Create", l, err)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return madeKey(made, p.ref, area, len(pin) == 0)
+}
+
+// madeKey holds the new key to the template.
+func madeKey(made *tpm2.CreateResponse, ref parentRef, asked tpm2.TPMTPublic, emptyAuth bool) (*key, error) {
+	f := keyfile.NewTPMKey(keyfile.OIDLoadableKey, made.OutPublic, made.OutPrivate, keyfile.WithParent(fileParent(ref)))
+	f.EmptyAuth = emptyAuth
+	k, err := newKey(f)
+	if err != nil {
+		return nil, err
+	}
+	if !sameKey(asked, *k.area) {
+		return nil, &keys.Error{Kind: keys.KeyMismatch, Message: "the TPM made another kind of key than it was asked for"}
+	}
+	k.parent = ref
+	return k, nil
+}
+
+// fileParent is a parent as TSS2 key files name it: the owner hierarchy for its
+// standard primary, else the persistent handle.
+func fileParent(ref parentRef) tpm2.TPMHandle {
+	if ref.handle != 0 {
+		return ref.handle
+	}
+	return tpm2.TPMRHOwner
+}
+
+// testSalt signs once with an RSASSA-PSS key and verifies with a salt as long
+// as the hash, as TLS 1.3 has it (RFC 8446, section 4.2.3). The TPM chooses the
+// salt's length, and old ones take the longest that fits.
+func (t *TPM) testSalt(ctx context.Context, l *link, p parent, e *entry, pin []byte) error {
+	su := e.key.suites[0]
+	if su.alg != tpm2.TPMAlgRSAPSS || e.key.pin && len(pin) == 0 {
+		return nil
+	}
+	var s *session
+	if e.key.pin {
+		var err error
+		if s, err = t.bindSession(ctx, l, p, e, pin); err != nil {
+			return err
+		}
+		defer t.flush(ctx, l, s.handle)
+		defer s.wipe()
+	}
+	err := t.testSign(ctx, l, e, su, s)
+	if keys.KindOf(err) == keys.KeyMismatch {
+		return &keys.Error{Kind: keys.Unsupported, Message: "this TPM's RSASSA-PSS signatures do not have the salt that TLS wants",
+			Hint: "use --algorithm ES256", Err: err}
+	}
+	return err
+}

@@ -1,0 +1,183 @@
+package tpm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+
+	"github.com/google/go-tpm/tpm2"
+
+	"holdfast/agent/keys"
+)
+
+// A lostError says that a command went out and no usable reply came back.
+type lostError struct {
+	err   error
+	ended error // the context's error when that is why
+}
+
+func (e *lostError) Error() string { return "no reply: " + e.err.Error() }
+
+func (e *lostError) Unwrap() []error { return []error{e.err, e.ended} }
+
+// A dialError says that the device cannot be opened.
+type dialError struct{ err error }
+
+func (e *dialError) Error() string { return e.err.Error() }
+
+func (e *dialError) Unwrap() error { return e.err }
+
+// hintOpen is the next step for a device that cannot be opened.
+const hintOpen = "check that the TPM is enabled in the firmware setup and its driver (tpm_tis, tpm_crb) is loaded, " +
+	"that this user may open /dev/tpmrm0 (group tss), or name a software TPM with --device swtpm:PATH"
+
+// hintOwner is the next step when the owner hierarchy wants an authorisation.
+const hintOwner = "put the owner authorisation into the credential file of the agent (owner-auth)"
+
+// explain turns err into the keys.Error that callers see. Errors that already
+// are one pass through. Response codes are not authenticated: they choose the
+// words, never what is trusted.
+func (t *TPM) explain(err error) error {
+	if err == nil {
+		return nil
+	}
+	if _, ok := keys.AsError(err); ok {
+		return err
+	}
+	var retry *retryError
+	var lost *lostError
+	var dial *dialError
+	var rc tpm2.TPMRC
+	switch {
+	case errors.As(err, &retry):
+		return &keys.Error{Kind: keys.Busy, Message: "the TPM kept asking for another try", RetryAfter: lastPause, Err: err}
+	case errors.As(err, &lost):
+		return t.explainLost(lost, err)
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+		return t.explainEnded(err)
+	case errors.As(err, &dial):
+		return &keys.Error{Kind: keys.DeviceAbsent, Message: "the TPM cannot be opened", Hint: hintFor(err), Err: err}
+	case errors.As(err, &rc):
+		return explainCode(rc, err)
+	}
+	return &keys.Error{Kind: keys.Internal, Message: "TPM backend", Err: err}
+}
+
+func hintFor(err error) string {
+	if errors.Is(err, os.ErrPermission) {
+		return "this user may not open it: run the agent as a member of the group that owns it (tss), or with a udev rule for its user"
+	}
+	return hintOpen
+}
+
+// explainLost names the three ways in which a reply goes missing.
+func (t *TPM) explainLost(lost *lostError, err error) error {
+	switch {
+	case errors.Is(lost.err, errMalformed):
+		return &keys.Error{Kind: keys.DeviceFailed, Message: "the TPM's reply makes no sense", Err: err}
+	case lost.ended != nil || errors.Is(lost.err, os.ErrDeadlineExceeded):
+		return t.explainEnded(err)
+	}
+	return &keys.Error{Kind: keys.DeviceAbsent, Message: "the TPM went away during a command", Hint: "try again", Err: err}
+}
+
+// explainEnded is for a caller whose time is over: the first time that is a
+// late answer, after that the device is known not to answer.
+func (t *TPM) explainEnded(err error) error {
+	if errors.Is(err, context.Canceled) {
+		return &keys.Error{Kind: keys.Deadline, Message: "the caller gave up before the TPM answered", Err: err}
+	}
+	if t.state() == keys.StateWedged {
+		return &keys.Error{Kind: keys.DeviceWedged, Message: "the TPM takes commands and does not answer",
+			Hint: "it is used again as soon as it answers; if it does not, restart the machine", Err: err}
+	}
+	return &keys.Error{Kind: keys.Deadline, Message: "the TPM did not answer in time", Err: err}
+}
+
+// explainCode names a response code.
+func explainCode(rc tpm2.TPMRC, err error) error {
+	switch {
+	case rc == tpm2.TPMRCFailure:
+		return &keys.Error{Kind: keys.DeviceFailed, Message: "the TPM is in failure mode", Hint: "restart the machine", Err: err}
+	case rc == tpm2.TPMRCLockout:
+		return &keys.Error{Kind: keys.DeviceLocked, Message: "the TPM is locked after wrong authorisations", Hint: hintLocked, Err: err}
+	case full(rc):
+		return &keys.Error{Kind: keys.Busy, Message: "other programs fill the TPM: " + codeName(rc),
+			Hint: "close other users of the TPM, or use the kernel's resource manager (tpm:/dev/tpmrm0)", RetryAfter: lastPause, Err: err}
+	case rc == tpm2.TPMRCInitialize:
+		return &keys.Error{Kind: keys.DeviceFailed, Message: "the TPM was not started by the firmware", Hint: "restart the machine", Err: err}
+	}
+	return &keys.Error{Kind: keys.Internal, Message: "the TPM refused a command", Err: err}
+}
+
+// hintLocked says why a lockout is nobody's accident and what not to do.
+const hintLocked = "keys without a PIN still sign; wait, do not try PINs: other software on this machine shares the lockout"
+
+// codeName is a response code by its name in TPM 2.0 Part 2.
+func codeName(rc tpm2.TPMRC) string {
+	switch rc {
+	case tpm2.TPMRCObjectMemory:
+		return "TPM_RC_OBJECT_MEMORY"
+	case tpm2.TPMRCSessionMemory:
+		return "TPM_RC_SESSION_MEMORY"
+	case tpm2.TPMRCMemory:
+		return "TPM_RC_MEMORY"
+	case tpm2.TPMRCSessionHandles:
+		return "TPM_RC_SESSION_HANDLES"
+	case tpm2.TPMRCObjectHandles:
+		return "TPM_RC_OBJECT_HANDLES"
+	}
+	return fmt.Sprintf("response code %#x", uint32(rc))
+}
+
+// full reports the codes for slots that are all taken.
+func full(rc tpm2.TPMRC) bool {
+	switch rc {
+	case tpm2.TPMRCObjectMemory, tpm2.TPMRCSessionMemory, tpm2.TPMRCMemory, tpm2.TPMRCSessionHandles, tpm2.TPMRCObjectHandles:
+		return true
+	}
+	return false
+}
+
+// codeOf returns the response code in err's chain, or success.
+func codeOf(err error) tpm2.TPMRC {
+	var rc tpm2.TPMRC
+	if errors.As(err, &rc) {
+		return rc
+	}
+	return tpm2.TPMRCSuccess
+}
+
+// wrongAuth reports a refused authorisation value.
+func wrongAuth(err error) bool {
+	return errors.Is(err, tpm2.TPMRCAuthFail) || errors.Is(err, tpm2.TPMRCBadAuth)
+}
+
+// vanished reports that a handle which we hold names nothing any more: the
+// device was reset or cleared.
+func vanished(err error) bool {
+	rc := codeOf(err)
+	byReference := rc >= tpm2.TPMRCReferenceH0 && rc <= tpm2.TPMRCReferenceH6
+	return byReference || errors.Is(err, tpm2.TPMRCHandle)
+}
+
+// sessionVanished is vanished for sessions.
+func sessionVanished(err error) bool {
+	rc := codeOf(err)
+	return rc >= tpm2.TPMRCReferenceS0 && rc <= tpm2.TPMRCReferenceS6
+}
+
+// gone reports that the other end of the connection went away, which says
+// nothing about the device behind it.
+func gone(err error) bool {
+	var lost *lostError
+	return errors.As(err, &lost) && lost.ended == nil && !errors.Is(lost.err, errMalformed) &&
+		!errors.Is(lost.err, os.ErrDeadlineExceeded)
+}
+
+// missingDevice reports that opening failed because there is nothing to open.
+func missingDevice(err error) bool {
+	return errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ENODEV) || errors.Is(err, syscall.ENXIO)
+}

@@ -1,0 +1,229 @@
+package tpm
+
+import (
+	"bytes"
+	"encoding/hex"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"strconv"
+
+	keyfile "github.com/foxboron/go-tpm-keyfiles"
+	"github.com/google/go-tpm/tpm2"
+
+	"holdfast/agent/keys"
+)
+
+// Limits on what is read from disk, in bytes.
+const (
+	maxDER    = 8 << 10
+	maxRecord = 16 << 10
+)
+
+// A record is the device member of a key's material.
+type record struct {
+	Key    string       `json:"key"` // TSS2 PRIVATE KEY, PEM
+	Parent recordParent `json:"parent"`
+	Handle string       `json:"handle,omitempty"` // where the key is persistent
+}
+
+// A recordParent pins the key's parent: what it was made from, or where it is,
+// and its name.
+type recordParent struct {
+	Template []byte `json:"template,omitempty"` // TPMT_PUBLIC, for TPM2_CreatePrimary
+	Handle   string `json:"handle,omitempty"`   // of a persistent parent
+	Name     string `json:"name"`               // hex
+}
+
+// A key is what a record says, taken apart and checked.
+type key struct {
+	id         string // the record's bytes, which tell keys apart
+	file       *keyfile.TPMKey
+	area       *tpm2.TPMTPublic
+	name       []byte
+	spki       []byte
+	suites     []suite
+	parent     parentRef
+	persistent tpm2.TPMHandle // zero for a key that is loaded on use
+	pin        bool
+}
+
+// material is what is stored of k, in the one form that parseMaterial takes.
+func (k *key) material() (keys.Material, error) {
+	r := record{
+		Key:    string(k.file.Bytes()),
+		Parent: recordParent{Template: k.parent.template, Name: hex.EncodeToString(k.parent.name)},
+	}
+	if k.parent.handle != 0 {
+		r.Parent.Handle = handleText(k.parent.handle)
+	}
+	if k.persistent != 0 {
+		r.Handle = handleText(k.persistent)
+	}
+	device, err := json.Marshal(r)
+	k.id = string(device)
+	return keys.Material{
+		Backend: Backend, Public: k.spki, Device: device, PIN: k.pin, Imported: len(freedoms(k.area)) != 0,
+	}, err
+}
+
+// parseMaterial reads a key's material and checks everything about it that
+// takes no device.
+func parseMaterial(m keys.Material) (*key, error) {
+	if m.Backend != Backend {
+		return nil, malformed("backend %q", m.Backend)
+	}
+	r, err := parseRecord(m.Device)
+	if err != nil {
+		return nil, err
+	}
+	k, err := parseKeyFile([]byte(r.Key))
+	if err != nil {
+		return nil, err
+	}
+	k.id = string(m.Device)
+	if k.parent, err = r.Parent.ref(); err != nil {
+		return nil, err
+	}
+	if r.Handle != "" {
+		if k.persistent, err = parseHandle(r.Handle); err != nil {
+			return nil, err
+		}
+	}
+	return k, k.matches(m)
+}
+
+// matches refuses a key that is not what the rest of its material says.
+func (k *key) matches(m keys.Material) error {
+	free := freedoms(k.area)
+	switch {
+	case !bytes.Equal(k.spki, m.Public):
+		return &keys.Error{Kind: keys.KeyMismatch, Message: "the key file holds another key than the recorded public key"}
+	case k.pin != m.PIN:
+		return &keys.Error{Kind: keys.KeyMismatch, Message: "the key file and the record disagree about a PIN"}
+	case len(free) != 0 && !m.Imported:
+		return &keys.Error{Kind: keys.KeyMismatch, Message: "the record does not say imported, but " + free[0]}
+	}
+	return nil
+}
+
+// parseRecord reads a record strictly: what does not encode back to the same
+// bytes has an unknown, doubled or misspelt member.
+func parseRecord(device []byte) (record, error) {
+	var r record
+	if len(device) > maxRecord {
+		return r, malformed("%d bytes, more than %d", len(device), maxRecord)
+	}
+	var compact bytes.Buffer
+	if err := json.Compact(&compact, device); err != nil {
+		return r, malformed("%v", err)
+	}
+	if err := json.Unmarshal(device, &r); err != nil {
+		return r, malformed("%v", err)
+	}
+	if again, err := json.Marshal(r); err != nil || !bytes.Equal(again, compact.Bytes()) {
+		return r, malformed("unknown, doubled or misspelt members")
+	}
+	return r, nil
+}
+
+// ref checks the parent's part of a record.
+func (p recordParent) ref() (parentRef, error) {
+	ref := parentRef{template: p.Template}
+	var err error
+	if ref.name, err = hex.DecodeString(p.Name); err != nil || len(ref.name) == 0 {
+		return ref, malformed("parent's name %.80q", p.Name)
+	}
+	if p.Handle == "" {
+		return ref, checkTemplate(p.Template)
+	}
+	if len(p.Template) != 0 {
+		return ref, malformed("a parent with template and handle")
+	}
+	ref.handle, err = parseHandle(p.Handle)
+	return ref, err
+}
+
+// checkTemplate refuses anything but a storage key's public area.
+func checkTemplate(template []byte) error {
+	area, err := tpm2.Unmarshal[tpm2.TPMTPublic](template)
+	if err != nil || !bytes.Equal(tpm2.Marshal(*area), template) {
+		return malformed("parent's template")
+	}
+	return checkStorage(area)
+}
+
+// parseKeyFile reads a TSS2 PRIVATE KEY file (draft-bottomley-tpm2-keys) of a
+// loadable key without policy. Its parent is left for the caller.
+func parseKeyFile(file []byte) (*key, error) {
+	block, rest := pem.Decode(file)
+	switch {
+	case block == nil || block.Type != "TSS2 PRIVATE KEY" || len(bytes.TrimSpace(rest)) != 0:
+		return nil, malformed("not one TSS2 PRIVATE KEY in PEM")
+	case len(block.Bytes) > maxDER:
+		return nil, malformed("a key of %d bytes", len(block.Bytes))
+	}
+	f, err := keyfile.Parse(block.Bytes)
+	if err != nil {
+		return nil, malformed("%v", err)
+	}
+	if !f.Keytype.Equal(keyfile.OIDLoadableKey) || len(f.Policy) != 0 || len(f.AuthPolicy) != 0 || len(f.Secret.Buffer) != 0 {
+		return nil, refuse("its file is not that of a loadable key without policy")
+	}
+	if !bytes.Equal(keyfile.Marshal(f), block.Bytes) {
+		return nil, malformed("its DER is not canonical, or has fields that are not known here")
+	}
+	return newKey(f)
+}
+
+// newKey checks a key's public area.
+func newKey(f *keyfile.TPMKey) (*key, error) {
+	area, err := f.Pubkey.Contents()
+	if err != nil || !bytes.Equal(tpm2.Marshal(*area), f.Pubkey.Bytes()) {
+		return nil, malformed("public area")
+	}
+	if err := checkSigner(area); err != nil {
+		return nil, err
+	}
+	k := &key{file: f, area: area, pin: !f.EmptyAuth}
+	if k.suites, err = suitesOf(area); err != nil {
+		return nil, err
+	}
+	if k.spki, err = spkiOf(area); err != nil {
+		return nil, err
+	}
+	name, err := tpm2.ObjectName(area)
+	if err != nil {
+		return nil, malformed("name: %v", err)
+	}
+	k.name = name.Buffer
+	return k, nil
+}
+
+// suite returns the suite for scheme s, if the key may sign so.
+func (k *key) suite(s keys.Scheme) (suite, error) {
+	for _, su := range k.suites {
+		if su.scheme == s {
+			return su, nil
+		}
+	}
+	return suite{}, &keys.Error{Kind: keys.Unsupported, Message: fmt.Sprintf("the key does not sign %q", s)}
+}
+
+func malformed(format string, args ...any) error {
+	return &keys.Error{Kind: keys.BadRequest, Message: "TPM key: " + fmt.Sprintf(format, args...)}
+}
+
+// handleText is a handle as key records and people write it.
+func handleText(h tpm2.TPMHandle) string { return fmt.Sprintf("0x%08x", uint32(h)) }
+
+// parseHandle reads a handle from the persistent range, in the one spelling
+// that handleText has.
+func parseHandle(s string) (tpm2.TPMHandle, error) {
+	n, err := strconv.ParseUint(s, 0, 32)
+	h := tpm2.TPMHandle(n)
+	if err != nil || tpm2.TPMHT(n>>24) != tpm2.TPMHTPersistent || handleText(h) != s {
+		return 0, malformed("handle %.20q", s)
+	}
+	return h, nil
+}

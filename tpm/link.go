@@ -1,0 +1,98 @@
+package tpm
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"fmt"
+
+	"github.com/google/go-tpm/tpm2"
+)
+
+// A link is a Conn that checks and retries. A device without a resource
+// manager has one link, behind the kernel's resource manager each loaded key
+// has its own. A link is used by the owner of the device only.
+type link struct {
+	conn   Conn
+	lost   bool // a reply was lost or damaged: what the device did is unknown
+	closed bool
+	reply  [maxReply]byte
+	build  [256]byte // room for a command laid out by hand
+}
+
+// send sends a command and returns the reply, which is valid until the next
+// send. It repeats the command while the device asks for that, until ctx ends.
+func (l *link) send(ctx context.Context, command []byte) ([]byte, error) {
+	for try := 0; ; try++ {
+		reply, err := l.once(ctx, command)
+		if err != nil {
+			return nil, err
+		}
+		rc := replyCode(reply)
+		if !retryable(rc) {
+			return reply, nil
+		}
+		if err := pause(ctx, try); err != nil {
+			return nil, &retryError{rc: rc, err: err}
+		}
+	}
+}
+
+// once sends a command and returns a reply whose header makes sense.
+func (l *link) once(ctx context.Context, command []byte) ([]byte, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	n, err := l.conn.Exchange(ctx, command, l.reply[:])
+	if err == nil {
+		err = checkHeader(command, l.reply[:max(n, 0)])
+	}
+	if err != nil {
+		l.lost = true
+		return nil, &lostError{err: err, ended: ctx.Err()}
+	}
+	return l.reply[:n], nil
+}
+
+// drop closes the connection without waiting: closing a device file waits for
+// a command in flight, and that may never end.
+func (l *link) drop() {
+	if l == nil || l.closed {
+		return
+	}
+	l.closed = true
+	go l.conn.Close()
+}
+
+// checkHeader holds a reply to TPM 2.0 Part 1, section 16.9: the size is the
+// reply's, errors are a header alone, success carries the command's tag.
+func checkHeader(command, reply []byte) error {
+	if len(reply) < headerSize || binary.BigEndian.Uint32(reply[2:]) != uint32(len(reply)) {
+		return fmt.Errorf("%w: the size is wrong", errMalformed)
+	}
+	failed := replyCode(reply) != tpm2.TPMRCSuccess
+	if failed && len(reply) != headerSize {
+		return fmt.Errorf("%w: an error with a body", errMalformed)
+	}
+	if !failed && !bytes.Equal(reply[:2], command[:2]) {
+		return fmt.Errorf("%w: the tag is not the command's", errMalformed)
+	}
+	return nil
+}
+
+func replyCode(reply []byte) tpm2.TPMRC { return tpm2.TPMRC(binary.BigEndian.Uint32(reply[6:])) }
+
+// A caller is a link as go-tpm wants it, for the length of one context.
+type caller struct {
+	ctx  context.Context
+	link *link
+}
+
+// Send implements go-tpm's transport.TPM.
+func (c caller) Send(command []byte) ([]byte, error) {
+	reply, err := c.link.send(c.ctx, command)
+	return bytes.Clone(reply), err
+}
+
+// on returns the link for go-tpm commands that end with ctx.
+func (l *link) on(ctx context.Context) caller { return caller{ctx, l} }

@@ -1,0 +1,134 @@
+package tpm
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/google/go-tpm/tpm2"
+
+	"holdfast/agent/keys"
+)
+
+// Default deadlines for callers that bring none. Making an RSA key takes a chip
+// up to minutes, anything else below a second.
+const (
+	patience    = 30 * time.Second
+	rsaPatience = 5 * time.Minute
+)
+
+// attempts bounds how often one operation starts over: a restarted software
+// TPM costs one for the closed connection and one for TPM_RC_INITIALIZE.
+const attempts = 3
+
+// run makes the caller the owner of the device and runs op, again from the
+// start when the ground shifted under it: a connection that had died, a reset,
+// a handle that named nothing. op must be safe to repeat.
+func (t *TPM) run(ctx context.Context, wait time.Duration, op func(context.Context) error) error {
+	if _, bounded := ctx.Deadline(); !bounded {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, wait)
+		defer cancel()
+	}
+	if err := t.acquire(ctx); err != nil {
+		return t.explain(err)
+	}
+	defer t.release()
+	for try := 1; ; try++ {
+		err := op(ctx)
+		again := t.repair(ctx, err)
+		if !again || try == attempts {
+			err = t.explain(err)
+			t.note(err)
+			return err
+		}
+	}
+}
+
+// acquire waits until the caller owns the device.
+func (t *TPM) acquire(ctx context.Context) error {
+	select {
+	case t.owner <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if t.isClosed() {
+		<-t.owner
+		return &keys.Error{Kind: keys.DeviceAbsent, Message: "the TPM backend is closed"}
+	}
+	return nil
+}
+
+// release flushes the sessions that ended meanwhile and lets the next owner in.
+func (t *TPM) release() {
+	t.sweep()
+	<-t.owner
+}
+
+// repair puts right what err shows to be wrong with our picture of the device
+// and reports whether the operation may be tried again.
+func (t *TPM) repair(ctx context.Context, err error) bool {
+	if _, final := keys.AsError(err); final || err == nil || ctx.Err() != nil {
+		return false
+	}
+	switch {
+	case gone(err):
+		return true // the link is marked lost: the next use opens another
+	case t.ours && errors.Is(err, tpm2.TPMRCInitialize):
+		t.forgetAll()
+		return t.startup(ctx) == nil
+	case vanished(err):
+		t.forgetAll()
+		return true
+	}
+	return false
+}
+
+// startup starts a software TPM after a reset, as firmware does for a chip.
+func (t *TPM) startup(ctx context.Context) error {
+	l, err := t.sharedLink(ctx)
+	if err != nil {
+		return err
+	}
+	_, err = tpm2.Startup{StartupType: tpm2.TPMSUClear}.Execute(l.on(ctx))
+	if errors.Is(err, tpm2.TPMRCInitialize) {
+		return nil // somebody was faster
+	}
+	return err
+}
+
+// sharedLink returns the link that holds no key of its own, opening it when
+// needed and clearing up after a lost reply.
+func (t *TPM) sharedLink(ctx context.Context) (*link, error) {
+	if t.shared == nil || t.shared.lost {
+		t.dirty = t.dirty || t.shared != nil
+		t.shared.drop() // first, for swtpm serves one connection at a time
+		l, err := t.open(ctx)
+		if err != nil {
+			return nil, err
+		}
+		t.shared = l
+	}
+	if t.dirty {
+		if err := t.recover(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return t.shared, t.settleClaims(ctx, t.shared)
+}
+
+// open opens another link.
+func (t *TPM) open(ctx context.Context) (*link, error) {
+	conn, err := t.dial(ctx)
+	if err != nil {
+		return nil, &dialError{err}
+	}
+	return &link{conn: conn}, nil
+}
+
+// isClosed reports whether Close was called.
+func (t *TPM) isClosed() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.closed
+}

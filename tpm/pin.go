@@ -1,0 +1,236 @@
+package tpm
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/google/go-tpm/tpm2"
+
+	"holdfast/agent/keys"
+)
+
+// A PIN is the key's authorisation value. It crosses the bus only inside a
+// command that is encrypted to the pinned parent, when the key is made; to
+// unlock, it becomes part of the key of a session that is salted to the parent
+// and bound to the key (TPM 2.0 Part 1, section 19.6.8). The session then
+// authorises the key by itself, and the PIN is not kept.
+
+// needPIN is the answer for a key with a PIN and without a live session.
+func needPIN() error {
+	return &keys.Error{Kind: keys.PINRequired, Message: "the key is locked with a PIN", Hint: "holdfast unlock NAME"}
+}
+
+// Unlock lets Sign use a key with a PIN until the given time. The caller wipes
+// pin. Nothing is sent when a wrong PIN would come too near the TPM's lockout.
+func (t *TPM) Unlock(ctx context.Context, m keys.Material, pin []byte, until time.Time) error {
+	if err := keys.CheckPIN(pin); err != nil {
+		return err
+	}
+	if !m.PIN || !time.Now().Before(until) {
+		return &keys.Error{Kind: keys.BadRequest, Message: "the key has no PIN, or the time to unlock it for is over"}
+	}
+	return t.run(ctx, patience, func(ctx context.Context) error {
+		e, err := t.find(ctx, m)
+		if err != nil {
+			return err
+		}
+		l, err := t.linkOf(ctx, e)
+		if err != nil {
+			return err
+		}
+		tries, err := t.mayTry(ctx, l, e.key)
+		if err != nil {
+			return err
+		}
+		s, err := t.provePIN(ctx, l, e, pin, tries)
+		if err != nil {
+			return err
+		}
+		t.keepSession(e.key.id, s, until)
+		return nil
+	})
+}
+
+// mayTry reads the dictionary-attack counters and refuses to try a PIN when a
+// wrong one would leave too few tries to others on this machine, disk
+// encryption among them. Keys that do not count (noDA) may always try.
+func (t *TPM) mayTry(ctx context.Context, l *link, k *key) (lockout, error) {
+	if k.area.ObjectAttributes.NoDA {
+		return lockout{}, nil
+	}
+	now, err := readLockout(ctx, l)
+	if err != nil {
+		return now, err
+	}
+	if now.locked {
+		return now, &keys.Error{Kind: keys.DeviceLocked, Message: "the TPM is locked after wrong authorisations", Hint: hintLocked, RetryAfter: now.interval}
+	}
+	if now.left()-1 < now.reserve() {
+		return now, &keys.Error{Kind: keys.PINBlocked,
+			Message: fmt.Sprintf("the TPM locks itself after %d more wrong authorisations: none of them is spent on a PIN", now.left()),
+			Hint:    fmt.Sprintf("the TPM forgives one every %s", now.interval)}
+	}
+	return now, nil
+}
+
+// provePIN starts a session bound to the key with pin and proves it with a
+// signature that is thrown away. After this point nothing is repeated: each
+// repetition of a wrong PIN costs a try.
+func (t *TPM) provePIN(ctx context.Context, l *link, e *entry, pin []byte, now lockout) (*session, error) {
+	var s *session
+	err := t.withParent(ctx, l, e.key.parent, func(p parent) (err error) {
+		s, err = t.bindSession(ctx, l, p, e, pin)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := t.testSign(ctx, l, e, e.key.suites[0], s); err != nil {
+		s.wipe()
+		t.flush(ctx, l, s.handle)
+		if wrongAuth(err) {
+			return nil, wrongPIN(now)
+		}
+		return nil, t.explain(err)
+	}
+	return s, nil
+}
+
+func wrongPIN(before lockout) error {
+	e := &keys.Error{Kind: keys.PINRequired, Message: "wrong PIN", Hint: "holdfast unlock NAME"}
+	if before.max > 0 {
+		e.Message = fmt.Sprintf("wrong PIN; %d more are tried before the TPM's lockout comes too near", max(before.left()-1-before.reserve(), 0))
+	}
+	return e
+}
+
+// bindSession starts a session that authorises e's key with pin.
+func (t *TPM) bindSession(ctx context.Context, l *link, p parent, e *entry, pin []byte) (*session, error) {
+	return t.startSession(ctx, l, sessionRequest{salt: &p, bind: e.handle, bindAuth: pin})
+}
+
+// keepSession makes s the key's session and arms the timer that ends it.
+func (t *TPM) keepSession(id string, s *session, until time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.retire(id)
+	s.until = until
+	s.timer = time.AfterFunc(time.Until(until), func() { t.lockOne(id, s) })
+	t.unlocked[id] = s
+}
+
+// Lock ends the session of one key, or of all. The session key is wiped at
+// once, the device's slot is freed when the device is next free.
+func (t *TPM) Lock(m *keys.Material) {
+	for id, s := range t.sessions() {
+		if m == nil || id == string(m.Device) {
+			t.lockOne(id, s)
+		}
+	}
+}
+
+// lockOne retires s, unless another session has taken its place, and flushes it
+// if nobody owns the device; whoever does flushes it on release.
+func (t *TPM) lockOne(id string, s *session) {
+	t.mu.Lock()
+	if t.unlocked[id] == s {
+		t.retire(id)
+	}
+	t.mu.Unlock()
+	select {
+	case t.owner <- struct{}{}:
+		t.release()
+	default:
+	}
+}
+
+// retire wipes a key's session and leaves its handle to sweep. t.mu is held.
+func (t *TPM) retire(id string) {
+	if s := t.unlocked[id]; s != nil {
+		delete(t.unlocked, id)
+		s.timer.Stop()
+		s.wipe()
+		t.expired = append(t.expired, s)
+	}
+}
+
+// sessions returns the live sessions by key.
+func (t *TPM) sessions() map[string]*session {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	copied := make(map[string]*session, len(t.unlocked))
+	for id, s := range t.unlocked {
+		copied[id] = s
+	}
+	return copied
+}
+
+// endSession retires a key's session; the owner's release flushes it.
+func (t *TPM) endSession(id string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.retire(id)
+}
+
+// sweep flushes retired sessions. The caller owns the device.
+func (t *TPM) sweep() {
+	t.mu.Lock()
+	list := t.expired
+	t.expired = nil
+	t.mu.Unlock()
+	for _, s := range list {
+		l := s.link
+		if !t.managed {
+			l = t.shared
+		}
+		if l == nil || l.closed || l.lost || !t.managed && !t.held[s.handle] {
+			delete(t.held, s.handle)
+			continue
+		}
+		t.flush(context.Background(), l, s.handle)
+	}
+}
+
+// A lockout is the state of the dictionary-attack protection (TPM 2.0 Part 1,
+// section 19.8).
+type lockout struct {
+	locked   bool
+	failed   int           // tries that have failed and are not forgiven yet
+	max      int           // failed tries that lock the device
+	interval time.Duration // in which one failed try is forgiven
+}
+
+// left is how many more failed tries lock the device.
+func (o lockout) left() int { return max(o.max-o.failed, 0) }
+
+// reserve is how many tries are not ours to spend: three, or one where the
+// limit is as low as a software TPM's.
+func (o lockout) reserve() int {
+	if o.max < 5 {
+		return 1
+	}
+	return 3
+}
+
+// readLockout asks for the present state.
+func readLockout(ctx context.Context, l *link) (lockout, error) {
+	p, err := properties(ctx, l, tpm2.TPMPTPermanent, tpm2.TPMPTLockoutRecovery)
+	if err != nil {
+		return lockout{}, err
+	}
+	return lockoutFrom(p), nil
+}
+
+// inLockout is a bit of TPMA_PERMANENT (TPM 2.0 Part 2, section 8.6).
+const inLockout = 1 << 9
+
+func lockoutFrom(p map[tpm2.TPMPT]uint32) lockout {
+	o := lockout{
+		failed:   int(p[tpm2.TPMPTLockoutCounter]),
+		max:      int(p[tpm2.TPMPTMaxAuthFail]),
+		interval: time.Duration(p[tpm2.TPMPTLockoutInterval]) * time.Second,
+	}
+	o.locked = p[tpm2.TPMPTPermanent]&inLockout != 0 || o.failed >= o.max
+	return o
+}

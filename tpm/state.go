@@ -1,0 +1,104 @@
+package tpm
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/google/go-tpm/tpm2"
+
+	"holdfast/agent/keys"
+)
+
+// health is the device's state as the last commands showed it.
+type health struct {
+	state  keys.State
+	since  time.Time
+	reason string
+	hint   string
+	until  *time.Time // with StateLocked, when known
+}
+
+// state returns the device's state.
+func (t *TPM) state() keys.State {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.health.state
+}
+
+// enter changes the state. Entering the same state again keeps its since.
+func (t *TPM) enter(h health) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	h.since = t.health.since
+	if h.state != t.health.state {
+		h.since = time.Now()
+	}
+	t.health = h
+}
+
+// leave goes back to ready from one of the given states.
+func (t *TPM) leave(states ...keys.State) {
+	now := t.state()
+	for _, s := range states {
+		if now == s {
+			t.enter(health{state: keys.StateReady})
+		}
+	}
+}
+
+// note draws the conclusion from an operation's outcome. Any answer ends the
+// states in which there are none; a lockout ends when the device says so, a
+// changed identity when a recorded parent is met again.
+func (t *TPM) note(err error) {
+	if err == nil || codeOf(err) != tpm2.TPMRCSuccess {
+		t.leave(keys.StateAbsent, keys.StateBusy, keys.StateWedged, keys.StateFailed)
+	}
+	fault, ok := keys.AsError(err)
+	if !ok {
+		return
+	}
+	if state := stateAfter(fault); state != "" {
+		t.enter(health{state: state, reason: fault.Error(), hint: fault.Hint, until: t.lockedUntil(fault)})
+	}
+}
+
+// stateAfter is the state that a fault puts the device in, if any.
+func stateAfter(fault *keys.Error) keys.State {
+	switch fault.Kind {
+	case keys.DeviceAbsent:
+		return keys.StateAbsent
+	case keys.DeviceFailed:
+		return keys.StateFailed
+	case keys.DeviceLocked:
+		return keys.StateLocked
+	case keys.IdentityChanged:
+		return keys.StateIdentityChanged
+	case keys.Busy:
+		if full(codeOf(fault)) {
+			return keys.StateBusy
+		}
+	case keys.Deadline, keys.DeviceWedged:
+		if unanswered(fault) {
+			return keys.StateWedged
+		}
+	}
+	return ""
+}
+
+// unanswered reports a deadline that passed while the device had a command, or
+// would not take a connection. A caller's change of mind shows nothing.
+func unanswered(err error) bool {
+	var lost *lostError
+	var dial *dialError
+	return (errors.As(err, &lost) || errors.As(err, &dial)) && !errors.Is(err, context.Canceled)
+}
+
+// lockedUntil is the moment named by a lockout fault, nil when unknown.
+func (t *TPM) lockedUntil(fault *keys.Error) *time.Time {
+	if fault.Kind != keys.DeviceLocked || fault.RetryAfter <= 0 {
+		return nil
+	}
+	until := time.Now().Add(fault.RetryAfter)
+	return &until
+}

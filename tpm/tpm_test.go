@@ -1,0 +1,129 @@
+package tpm
+
+import (
+	"context"
+	"crypto/rand"
+	"testing"
+	"time"
+
+	"holdfast/agent/keys"
+	"holdfast/test/swtpm"
+)
+
+// open returns a backend on device that is closed with the test.
+func open(t *testing.T, c Config) *TPM {
+	t.Helper()
+	b, err := Open(c)
+	if err != nil {
+		t.Fatalf("Open: %v", err)
+	}
+	t.Cleanup(func() { _ = b.Close() })
+	return b
+}
+
+// behind returns a backend on a proxy in front of a new TPM. managed makes the
+// proxy behave like the kernel's resource manager.
+func behind(t *testing.T, managed bool) (*TPM, *swtpm.Proxy, *swtpm.TPM) {
+	t.Helper()
+	device := swtpm.Start(t)
+	proxy := swtpm.NewProxy(t, device, swtpm.Options{ResourceManager: managed})
+	return open(t, proxied(proxy, managed)), proxy, device
+}
+
+// proxied is the configuration for a proxy.
+func proxied(p *swtpm.Proxy, managed bool) Config {
+	dial := func(ctx context.Context) (Conn, error) { return dialSocket(ctx, p.Path) }
+	device := "swtpm:" + p.Path
+	if managed {
+		device = "tpm:" + p.Path
+	}
+	return Config{Device: device, Dial: dial, ResourceManager: managed}
+}
+
+// within returns a context for one call of a test.
+func within(t *testing.T, d time.Duration) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), d)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func soon(t *testing.T) context.Context { return within(t, 20*time.Second) }
+
+// es256 is the plainest key.
+var es256 = keys.Template{Purpose: keys.TLSClient, Algorithm: keys.ES256}
+
+// create makes a key or ends the test.
+func create(t *testing.T, b *TPM, asked keys.Template) keys.Material {
+	t.Helper()
+	m, err := b.Create(soon(t), asked)
+	if err != nil {
+		t.Fatalf("Create(%v): %v", asked, err)
+	}
+	return m
+}
+
+// signs signs a random digest and returns the error, that of verifying the
+// signature included.
+func signs(ctx context.Context, b *TPM, m keys.Material, s keys.Scheme) error {
+	digest := make([]byte, s.Hash().Size())
+	rand.Read(digest)
+	signature, err := b.Sign(ctx, m, s, digest)
+	if err != nil {
+		return err
+	}
+	public, err := keys.ParsePublic(m.Public)
+	if err != nil {
+		return err
+	}
+	return keys.Verify(public, s, digest, signature)
+}
+
+// mustSign ends the test unless the key signs.
+func mustSign(t *testing.T, b *TPM, m keys.Material, s keys.Scheme) {
+	t.Helper()
+	if err := signs(soon(t), b, m, s); err != nil {
+		t.Fatalf("Sign: %v", err)
+	}
+}
+
+// wantKind ends the test unless err is of the kind.
+func wantKind(t *testing.T, err error, want keys.Kind) {
+	t.Helper()
+	if got := keys.KindOf(err); got != want {
+		t.Fatalf("got kind %q (%v), want %q", got, err, want)
+	}
+}
+
+func TestEveryAlgorithmSigns(t *testing.T) {
+	for _, c := range []struct {
+		asked  keys.Template
+		scheme keys.Scheme
+	}{
+		{es256, keys.ECDSAP256SHA256},
+		{keys.Template{Purpose: keys.TLSServer, Algorithm: keys.ES384}, keys.ECDSAP384SHA384},
+		{keys.Template{Purpose: keys.TLSClient, Algorithm: keys.RS256}, keys.RSAPSSSHA256},
+		{keys.Template{Purpose: keys.ServiceAccount, Algorithm: keys.RS256, RSABits: 3072}, keys.RSAPKCS1SHA256},
+	} {
+		for _, managed := range []bool{false, true} {
+			for _, pin := range []string{"", "1234"} {
+				for _, persistent := range []bool{false, true} {
+					b, _, _ := behind(t, managed)
+					asked := c.asked
+					asked.PIN, asked.Persistent = []byte(pin), persistent
+					if asked.RSABits == 3072 && (managed || persistent) {
+						continue
+					}
+					m := create(t, b, asked)
+					if pin != "" {
+						wantKind(t, signs(soon(t), b, m, c.scheme), keys.PINRequired)
+						if err := b.Unlock(soon(t), m, []byte(pin), time.Now().Add(time.Minute)); err != nil {
+							t.Fatalf("Unlock: %v", err)
+						}
+					}
+					mustSign(t, b, m, c.scheme)
+					b.Close()
+				}
+			}
+		}
+	}
+}
