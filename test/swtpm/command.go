@@ -1,7 +1,9 @@
 package swtpm
 
 import (
+	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -14,8 +16,8 @@ import (
 // maxReply is more than any TPM 2.0 answers.
 const maxReply = 8192
 
-// A Conn is a bare connection to a TPM, or to a [Proxy]. It is a
-// transport.TPMCloser of go-tpm.
+// A Conn is a bare connection to a TPM, or to a [Proxy]. It is go-tpm's
+// transport.TPMCloser and package tpm's tpm.Conn.
 type Conn struct{ c net.Conn }
 
 // Dial connects to the TPM. Nobody else is served until the Conn is closed.
@@ -35,6 +37,21 @@ func (c *Conn) Send(command []byte) ([]byte, error) {
 		return nil, err
 	}
 	return readMessage(c.c)
+}
+
+// Exchange is Send with a context and the caller's room for the reply, as
+// package tpm wants it of a tpm.Conn. When ctx ends first the Conn is only good
+// for Close.
+func (c *Conn) Exchange(ctx context.Context, command, reply []byte) (int, error) {
+	defer context.AfterFunc(ctx, func() { _ = c.c.SetDeadline(time.Unix(1, 0)) })()
+	m, err := c.Send(command)
+	if err != nil {
+		return 0, errors.Join(err, ctx.Err())
+	}
+	if len(m) > len(reply) {
+		return 0, fmt.Errorf("a reply of %d bytes", len(m))
+	}
+	return copy(reply, m), nil
 }
 
 // Close closes the connection.

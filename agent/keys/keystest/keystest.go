@@ -39,8 +39,9 @@ type Harness struct {
 	// Slots is how many keys the device holds loaded; the suite uses more.
 	Slots int
 
-	// WrongPINs is how many wrong PINs in a row are tried on this device before
-	// a try is refused. Zero: the device cannot do PINs.
+	// WrongPINs is how many wrong PINs are tried on this device before a try is
+	// refused; a right one in between may or may not count as a new start. Zero:
+	// the device cannot do PINs.
 	WrongPINs int
 
 	// Persistent: keys can be kept loaded in the device.
