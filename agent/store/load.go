@@ -20,9 +20,11 @@ func (s *Store) Reload() error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
 	l := loader{store: s, records: map[id]Record{}}
+	l.loadLedger()
 	if err := l.walk(); err != nil {
 		return fmt.Errorf("load keys: %w", err)
 	}
+	s.ledger, s.ledgerFault = l.ledger, l.ledgerFault
 	slices.SortFunc(l.problems, func(a, b Problem) int { return cmp.Compare(a.Path, b.Path) })
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -32,9 +34,26 @@ func (s *Store) Reload() error {
 
 // loader is one pass over the directory.
 type loader struct {
-	store    *Store
-	records  map[id]Record
-	problems []Problem
+	store       *Store
+	ledger      ledger
+	ledgerFault error
+	records     map[id]Record
+	problems    []Problem
+}
+
+// loadLedger goes on without a ledger that cannot be used: keys sign, PINs are
+// refused.
+func (l *loader) loadLedger() {
+	path := l.store.ledgerPath()
+	for _, suffix := range []string{incoming, outgoing} {
+		if left := sibling(path, suffix); suffix == incoming || exists(path) {
+			clear(l.store.disk, left)
+		}
+	}
+	if l.ledger, l.ledgerFault = l.store.readLedger(); l.ledgerFault != nil {
+		l.ledgerFault = fmt.Errorf("%s: %w", path, l.ledgerFault)
+		l.setAside(Problem{Path: path, Reason: "no PIN can be tried: " + l.ledgerFault.Error()})
+	}
 }
 
 func (l *loader) walk() error {
@@ -152,6 +171,9 @@ func (l *loader) record(path string, k id) (Record, error) {
 	}
 	if r.Name != k.name || r.Owner.UID != k.owner {
 		return Record{}, fmt.Errorf("the record of key %q of uid %d", r.Name, r.Owner.UID)
+	}
+	if newest := l.ledger.Generations[k.String()]; r.Generation < newest {
+		return Record{}, fmt.Errorf("generation %d, and generation %d was written: somebody put an older file here", r.Generation, newest)
 	}
 	return r, nil
 }

@@ -17,12 +17,15 @@ package store
 import (
 	"bytes"
 	"cmp"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"sync"
+	"time"
 
 	"holdfast/agent/keys"
 )
@@ -33,8 +36,11 @@ type Store struct {
 	dir  string
 	disk disk
 	lock *os.File
+	now  func() time.Time
 
-	writing sync.Mutex // held through a change of the directory; taken before mu
+	writing     sync.Mutex // held through a change of the directory, and guards what follows; taken before mu
+	ledger      ledger
+	ledgerFault error // why the ledger cannot be used
 
 	mu       sync.RWMutex // guards what follows
 	records  map[id]Record
@@ -63,7 +69,7 @@ type Problem struct {
 func Open(dir string) (*Store, error) { return openOn(system{}, dir) }
 
 func openOn(d disk, dir string) (*Store, error) {
-	s := &Store{dir: dir, disk: d}
+	s := &Store{dir: dir, disk: d, now: time.Now}
 	if err := s.prepare(); err != nil {
 		return nil, fmt.Errorf("state directory %s: %w", dir, err)
 	}
@@ -162,14 +168,14 @@ func (s *Store) Problems() []Problem {
 // name, or a file in its place, is a bad-request [keys.Error]; so is a record
 // that fails the checks. When Create fails, nothing was stored.
 func (s *Store) Create(r Record) error {
-	r.Version, r.Generation = version, 1
-	r, data, err := r.canonical()
-	if err != nil {
-		return unfit(r, err)
-	}
 	s.writing.Lock()
 	defer s.writing.Unlock()
 	k := id{r.Owner.UID, r.Name}
+	r.Version, r.Generation = version, s.ledger.Generations[k.String()]+1
+	r, data, err := r.canonical()
+	if err != nil {
+		return unfit(err)
+	}
 	if _, ok := s.Get(k.owner, k.name); ok {
 		return &keys.Error{Kind: keys.BadRequest, Message: fmt.Sprintf("key %q already exists", k.name)}
 	}
@@ -202,10 +208,10 @@ func (s *Store) Replace(r Record) error {
 	if r.Generation != current.Generation {
 		return &keys.Error{Kind: keys.Busy, Message: fmt.Sprintf("key %q was changed meanwhile", k.name), Hint: "try again"}
 	}
-	r.Generation++
+	r.Generation = max(r.Generation, s.ledger.Generations[k.String()]) + 1
 	r, data, err := r.canonical()
 	if err != nil {
-		return unfit(r, err)
+		return unfit(err)
 	}
 	if err := s.untouched(k, current); err != nil {
 		return err
@@ -229,7 +235,7 @@ func (s *Store) Delete(owner uint32, name string) error {
 	return s.settle(k, discard(s.disk, s.path(k)), Record{})
 }
 
-func unfit(r Record, err error) error {
+func unfit(err error) error {
 	if e, ok := keys.AsError(err); ok {
 		return e
 	}
@@ -257,27 +263,39 @@ func (s *Store) untouched(k id, current Record) error {
 	return nil
 }
 
-// settle makes memory follow the disk after a change that ended with err. A
-// record without a name means that the key is gone.
+// settle makes memory follow the disk after a change that ended with err and
+// that was meant to leave r, or no key when r is the zero Record.
 func (s *Store) settle(k id, err error, r Record) error {
 	if err != nil {
-		err = fmt.Errorf("%s: %w", s.path(k), err)
-		if data, unread := read(s.disk, s.path(k), MaxRecord); unread == nil {
-			if r, unread = parse(data); unread != nil {
-				return err
-			}
-		} else if exists(s.path(k)) {
-			return err
-		} else {
-			r = Record{}
-		}
+		s.reread(k)
+		return fmt.Errorf("%s: %w", s.path(k), err)
 	}
+	s.keep(k, r)
+	s.remember(k, r.Generation)
+	return nil
+}
+
+// reread takes what is on the disk after a change that failed, in case it could
+// not be taken back. A record that cannot be read now stays as it was loaded.
+func (s *Store) reread(k id) {
+	data, err := read(s.disk, s.path(k), MaxRecord)
+	if errors.Is(err, fs.ErrNotExist) {
+		s.keep(k, Record{})
+	}
+	if err != nil {
+		return
+	}
+	if r, err := parse(data); err == nil {
+		s.keep(k, r)
+	}
+}
+
+func (s *Store) keep(k id, r Record) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if r.Name == "" {
+	if r.Generation == 0 {
 		delete(s.records, k)
 	} else {
 		s.records[k] = r
 	}
-	return err
 }

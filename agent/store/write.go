@@ -114,7 +114,7 @@ func confirm(d disk, path string, data []byte) error {
 	if err := syncDirectory(d, filepath.Dir(path)); err != nil {
 		return err
 	}
-	got, err := read(d, path, MaxRecord)
+	got, err := read(d, path, len(data))
 	if err != nil {
 		return fmt.Errorf("read back: %w", err)
 	}

@@ -1,0 +1,121 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"holdfast/agent/audit"
+	"holdfast/agent/peer"
+)
+
+// connection is what a request knows of the connection that it came over. Who
+// the caller is was settled before a byte was read and never changes.
+type connection struct {
+	peer  *peer.Peer
+	admin bool // it came over the admin socket
+}
+
+type connectionKey struct{}
+
+func connectionOf(ctx context.Context) *connection {
+	c, _ := ctx.Value(connectionKey{}).(*connection)
+	return c
+}
+
+// Serve accepts callers on s until the socket is closed. When ctx ends, calls
+// in progress finish and idle connections close.
+func (a *Agent) Serve(ctx context.Context, s *Socket) error {
+	a.mu.Lock()
+	a.listeners = append(a.listeners, s)
+	a.mu.Unlock()
+	for delay := time.Duration(0); ; {
+		conn, err := s.accept()
+		if errors.Is(err, net.ErrClosed) {
+			return nil
+		}
+		if err != nil { // out of descriptors, most likely: connections that close bring some back
+			delay = min(max(2*delay, 5*time.Millisecond), time.Second)
+			a.Log.Warn("accept", "error", err, "retry", delay)
+			time.Sleep(delay)
+			continue
+		}
+		delay = 0
+		a.open.Add(1)
+		go func() {
+			defer a.open.Done()
+			defer conn.Close()
+			a.accept(ctx, conn, s.admin)
+		}()
+	}
+}
+
+func (a *Agent) listenersNow() []*Socket {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.listeners
+}
+
+// accept decides who is calling and whether policy could ever allow them
+// anything, and only then reads from the connection. A caller who is refused
+// here sees the connection close.
+func (a *Agent) accept(ctx context.Context, conn *net.UnixConn, admin bool) {
+	p, err := a.peers.FromConn(conn)
+	if err != nil {
+		refused := new(peer.Refused)
+		errors.As(err, &refused)
+		a.refuse(refused.Identity, err.Error())
+		return
+	}
+	defer p.Close()
+	if d := a.policy.Load().Admits(p.Identity, admin); !d.Allowed {
+		a.refuse(p.Identity, d.Reason)
+		return
+	}
+	if !a.enter(p.UID) {
+		a.refuse(p.Identity, "too many connections")
+		return
+	}
+	defer a.leave(p.UID)
+	ctx = context.WithValue(ctx, connectionKey{}, &connection{peer: p, admin: admin})
+	if err := a.service.ServeConn(ctx, conn); err != nil {
+		a.Log.Debug("connection", "uid", p.UID, "pid", p.PID, "error", err)
+	}
+}
+
+// enter counts a connection of uid, or reports that the uid has too many.
+func (a *Agent) enter(uid uint32) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.perUID[uid] >= a.Limits.ConnectionsPerPeer {
+		return false
+	}
+	a.perUID[uid]++
+	return true
+}
+
+func (a *Agent) leave(uid uint32) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.perUID[uid]--; a.perUID[uid] == 0 {
+		delete(a.perUID, uid)
+	}
+}
+
+// refuse records that a connection was closed unread. A uid that keeps trying
+// gets a record a minute with a count, so that it cannot fill the disk.
+func (a *Agent) refuse(id peer.Identity, reason string) {
+	before, record := a.refused.count(id.UID, time.Now())
+	if !record {
+		return
+	}
+	r := audit.Record{Kind: audit.KindDecision, Caller: callerRecord(id), Operation: "connect", Decision: deny, Detail: map[string]string{"reason": reason}}
+	if before > 0 {
+		r.Detail["unrecorded"] = fmt.Sprint(before)
+	}
+	if err := a.Audit.Append(r); err != nil {
+		a.Log.Error("audit", "error", err)
+	}
+}

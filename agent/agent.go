@@ -1,0 +1,182 @@
+// Package agent is the varlink service io.holdfast.Agent: it identifies its
+// callers, asks policy, parses what is to be signed, records the decision,
+// queues the device and verifies what comes back.
+//
+// Start at [Agent.sign], which is the natural path of one signature in order,
+// and at [Agent.accept], which comes before it: a caller is identified and
+// admitted before a byte of its request is read.
+//
+// The package opens no network socket, parses no HTTP and holds no private key.
+// It does not protect a key against its owner: where the agent runs under its
+// users' own uid, that uid can also reach the device and the key records.
+package agent
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"holdfast/agent/audit"
+	"holdfast/agent/keys"
+	"holdfast/agent/peer"
+	"holdfast/agent/policy"
+	"holdfast/agent/queue"
+	"holdfast/agent/store"
+	"holdfast/client/varlink"
+)
+
+// Options is what an Agent is made of. All members but Log are needed. The
+// agent borrows them: whoever opened them closes them, after [Agent.Shutdown].
+type Options struct {
+	Version    string
+	System     bool                           // machine or node mode: many users, each with keys of their own
+	Store      *store.Store                   //
+	Audit      *audit.Log                     //
+	AuditPath  string                         // what Audit writes
+	LoadPolicy func() (*policy.Policy, error) // called by New and by Reload
+	Backends   []keys.Backend                 // the first one is the default
+	Limits     Limits                         // zero members mean the defaults
+	Notices    func() []Notice                // what else status shows; may be nil
+	Log        *slog.Logger                   // nil: slog.Default()
+}
+
+// Limits bounds what callers can use up.
+type Limits struct {
+	Queue              queue.Limits
+	ConnectionsPerPeer int           // open connections of one uid; default 1024
+	UnlockDefault      time.Duration // how long a PIN unlocks a key; default 15 min
+	UnlockMax          time.Duration // the longest a caller may ask for; default 1 h
+	Request            time.Duration // one request, queue included; default 60 s (key creation: 5 min)
+}
+
+// Notice is one fact that status shows, and the next step.
+type Notice struct{ Message, Hint string }
+
+// Agent is the service. Its methods are safe for concurrent use.
+type Agent struct {
+	Options
+	service *varlink.Service
+	uid     uint32 // the agent's own
+	peers   peer.Identifier
+	started time.Time
+	devices map[string]*device // by backend name; fixed after New
+	policy  atomic.Pointer[policy.Policy]
+	watch   watchers
+	refused refusals
+
+	mu        sync.Mutex
+	perUID    map[uint32]int      // open connections
+	faults    map[keyID]string    // keys that produced a wrong signature: not used again before a reload
+	unlocked  map[keyID]time.Time // until when
+	open      sync.WaitGroup      // connections
+	listeners []*Socket
+}
+
+// keyID names a key record.
+type keyID struct {
+	owner uint32
+	name  string
+}
+
+func idOf(r store.Record) keyID { return keyID{r.Owner.UID, r.Name} }
+
+// New makes an agent and reads its policy. It serves nobody before [Agent.Serve].
+func New(o Options) (*Agent, error) {
+	o.setDefaults()
+	a := &Agent{
+		Options:  o,
+		uid:      uint32(os.Getuid()),
+		started:  time.Now().UTC(),
+		devices:  map[string]*device{},
+		perUID:   map[uint32]int{},
+		faults:   map[keyID]string{},
+		unlocked: map[keyID]time.Time{},
+	}
+	a.watch.init()
+	p, err := o.LoadPolicy()
+	if err != nil {
+		return nil, err
+	}
+	a.policy.Store(p)
+	for _, b := range o.Backends {
+		a.devices[b.Name()] = newDevice(b, o.Limits.Queue, a.deviceChanged)
+	}
+	a.service = a.newService()
+	return a, a.Audit.Append(audit.Record{Kind: audit.KindStart, Detail: map[string]string{"version": o.Version}})
+}
+
+func (o *Options) setDefaults() {
+	if o.Log == nil {
+		o.Log = slog.Default()
+	}
+	l := &o.Limits
+	setDefault(&l.Queue.PerPeer, 256)
+	setDefault(&l.Queue.Total, 1024)
+	setDefault(&l.ConnectionsPerPeer, 1024)
+	setDefault(&l.UnlockDefault, 15*time.Minute)
+	setDefault(&l.UnlockMax, time.Hour)
+	setDefault(&l.Request, time.Minute)
+}
+
+func setDefault[T comparable](v *T, to T) {
+	var zero T
+	if *v == zero {
+		*v = to
+	}
+}
+
+// Reload reads the policy and the key records again. Either both are taken over
+// or, with an error, neither is. Keys set aside for a wrong signature get
+// another chance.
+func (a *Agent) Reload() error {
+	p, err := a.LoadPolicy()
+	if err == nil {
+		err = a.Store.Reload()
+	}
+	if err != nil {
+		return err
+	}
+	a.policy.Store(p)
+	a.mu.Lock()
+	clear(a.faults)
+	a.mu.Unlock()
+	a.watch.publish(event{what: "policy"})
+	return a.Audit.Append(audit.Record{Kind: audit.KindReload, Detail: map[string]string{"policy": p.Source()}})
+}
+
+// Alive returns nil while the agent's own loops run. It says nothing of the
+// devices: a wedged TPM must not make a watchdog restart the agent.
+func (a *Agent) Alive() error {
+	for _, d := range a.devices {
+		if err := d.queue.Alive(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Shutdown stops accepting, lets calls in progress finish until ctx ends, and
+// returns when no connection and no device work is left.
+func (a *Agent) Shutdown(ctx context.Context) error {
+	for _, l := range a.listenersNow() {
+		l.Close()
+	}
+	a.watch.close()
+	done := make(chan struct{})
+	go func() { a.open.Wait(); close(done) }()
+	select {
+	case <-done:
+	case <-ctx.Done():
+	}
+	var err error
+	for _, d := range a.devices {
+		if e := d.queue.Close(ctx); e != nil && err == nil {
+			err = e
+		}
+	}
+	<-done
+	return err
+}

@@ -1,0 +1,364 @@
+package agent_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"holdfast/agent"
+	"holdfast/agent/audit"
+	"holdfast/agent/keys"
+	"holdfast/agent/keys/keystest"
+	"holdfast/agent/policy"
+	"holdfast/agent/store"
+	"holdfast/agent/wire"
+	"holdfast/client/varlink"
+)
+
+// rig is an agent over software keys, on a socket of its own.
+type rig struct {
+	t       *testing.T
+	dir     string
+	socket  string
+	memory  *keystest.Memory
+	agent   *agent.Agent
+	store   *store.Store
+	audit   *audit.Log
+	policy  func() (*policy.Policy, error)
+	options agent.Options
+	binary  string // a copy of this test that other users can run
+}
+
+func newRig(t *testing.T, change ...func(*rig)) *rig {
+	t.Helper()
+	r := &rig{t: t, dir: t.TempDir(), memory: keystest.NewMemory()}
+	r.policy = func() (*policy.Policy, error) { return policy.UserDefault(uint32(os.Getuid())), nil }
+	for _, c := range change {
+		c(r)
+	}
+	ignore := goleak.IgnoreCurrent()
+	t.Cleanup(func() { goleak.VerifyNone(t, ignore) })
+	r.start()
+	t.Cleanup(r.stop)
+	return r
+}
+
+func (r *rig) start() {
+	r.t.Helper()
+	var err error
+	if r.store, err = store.Open(filepath.Join(r.dir, "state")); err != nil {
+		r.t.Fatal(err)
+	}
+	path := filepath.Join(r.dir, "audit.log")
+	if r.audit, err = audit.Open(path); err != nil {
+		r.t.Fatal(err)
+	}
+	o := r.options
+	o.Version, o.Store, o.Audit, o.AuditPath = "test", r.store, r.audit, path
+	o.LoadPolicy = func() (*policy.Policy, error) { return r.policy() }
+	o.Backends = []keys.Backend{r.memory}
+	if r.agent, err = agent.New(o); err != nil {
+		r.t.Fatal(err)
+	}
+	r.socket = filepath.Join(r.dir, "agent.sock")
+	s, err := agent.Listen(r.socket, 0o666, false)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	go r.agent.Serve(r.t.Context(), s)
+}
+
+// listenAdmin makes an admin socket.
+func (r *rig) listenAdmin() string {
+	r.t.Helper()
+	path := filepath.Join(r.dir, "admin.sock")
+	s, err := agent.Listen(path, 0o600, true)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	go r.agent.Serve(r.t.Context(), s)
+	return path
+}
+
+func (r *rig) stop() {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	if err := r.agent.Shutdown(ctx); err != nil {
+		r.t.Errorf("shutdown: %v", err)
+	}
+	r.audit.Close()
+	r.store.Close()
+}
+
+// dial connects as this process.
+func (r *rig) dial() *varlink.Conn {
+	r.t.Helper()
+	c, err := net.Dial("unix", r.socket)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	conn := varlink.NewConn(c)
+	r.t.Cleanup(func() { conn.Close() })
+	return conn
+}
+
+// call makes one call on a connection of its own.
+func (r *rig) call(method string, in, out any) error {
+	r.t.Helper()
+	c := r.dial()
+	defer c.Close()
+	return asKeysError(c.Call(r.t.Context(), method, in, out))
+}
+
+func asKeysError(err error) error {
+	var v *varlink.Error
+	if !errors.As(err, &v) {
+		return err
+	}
+	var p wire.ErrorParameters
+	json.Unmarshal(v.Parameters, &p)
+	if e, ok := wire.ToError(v.Name, p); ok {
+		return e
+	}
+	return err
+}
+
+func (r *rig) create(name string, purpose keys.Purpose, change ...func(*wire.CreateKeyParameters)) wire.Key {
+	r.t.Helper()
+	p := wire.CreateKeyParameters{Name: name, Purpose: string(purpose)}
+	for _, c := range change {
+		c(&p)
+	}
+	var reply wire.KeyReply
+	if err := r.call(wire.CreateKey, p, &reply); err != nil {
+		r.t.Fatalf("create %s: %v", name, err)
+	}
+	return reply.Key
+}
+
+// tls13 is the input of a TLS 1.3 CertificateVerify with SHA-256.
+func tls13(side string) []byte {
+	h := sha256.Sum256([]byte("a transcript"))
+	return append([]byte(strings.Repeat(" ", 64)+"TLS 1.3, "+side+" CertificateVerify\x00"), h[:]...)
+}
+
+func (r *rig) signClient(key string) ([]byte, error) {
+	var reply wire.SignReply
+	err := r.call(wire.SignTLSClient, wire.SignTLSClientParameters{Key: key, Scheme: string(keys.ECDSAP256SHA256), Message: tls13("client")}, &reply)
+	return reply.Signature, err
+}
+
+func (r *rig) auditLines() []string {
+	r.t.Helper()
+	data, err := os.ReadFile(filepath.Join(r.dir, "audit.log"))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return strings.Split(strings.TrimSpace(string(data)), "\n")
+}
+
+func wantKind(t *testing.T, err error, want keys.Kind) {
+	t.Helper()
+	if got := keys.KindOf(err); err == nil || got != want {
+		t.Errorf("got %v (kind %q), want kind %q", err, got, want)
+	}
+}
+
+func TestSignatureVerifiesUnderTheKeyThatWasShown(t *testing.T) {
+	r := newRig(t)
+	key := r.create("alice", keys.TLSClient)
+	signature, err := r.signClient("alice")
+	if err != nil {
+		t.Fatal(err)
+	}
+	public, err := keys.ParsePublic(key.PublicKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	digest := sha256.Sum256(tls13("client"))
+	if err := keys.Verify(public, keys.ECDSAP256SHA256, digest[:], signature); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestMissingAndForbiddenKeysLookTheSame(t *testing.T) {
+	uid := os.Getuid()
+	rules := fmt.Sprintf("version: 1\nrules:\n- name: some\n  allow: [use, manage]\n  uids: [%d]\n  keys: [open]\n  owner: self\n- name: make\n  allow: [create]\n  uids: [%d]\n  owner: self\n", uid, uid)
+	r := newRig(t, func(r *rig) {
+		r.policy = func() (*policy.Policy, error) { return policy.Parse("policy.yaml", []byte(rules)) }
+	})
+	r.create("secret", keys.TLSClient)
+	_, forbidden := r.signClient("secret")
+	_, missing := r.signClient("nosuch")
+	wantKind(t, forbidden, keys.Denied)
+	wantKind(t, missing, keys.Denied)
+	got := strings.ReplaceAll(fmt.Sprintf("%#v", forbidden), "secret", "nosuch")
+	if want := fmt.Sprintf("%#v", missing); forbidden.Error() == "" || strings.ReplaceAll(forbidden.Error(), "secret", "nosuch") != missing.Error() {
+		t.Errorf("a forbidden key answers %s, a missing one %s", got, want)
+	}
+	if n := r.memory.Signs(); n != 1 { // the trial signature of create
+		t.Errorf("the device signed %d times, want 1", n)
+	}
+}
+
+func TestOnlyThePurposesOwnVerbSigns(t *testing.T) {
+	r := newRig(t)
+	verbs := map[string]func(key string) error{
+		"client": func(k string) error { _, err := r.signClient(k); return err },
+		"server": func(k string) error {
+			p := wire.SignParameters{Key: k, Scheme: string(keys.ECDSAP256SHA256), Message: tls13("server")}
+			return r.call(wire.SignTLSServer, p, &wire.SignReply{})
+		},
+		"client message to SignTLSServer": func(k string) error {
+			p := wire.SignParameters{Key: k, Scheme: string(keys.ECDSAP256SHA256), Message: tls13("client")}
+			return r.call(wire.SignTLSServer, p, &wire.SignReply{})
+		},
+		"server message to SignTLSClient": func(k string) error {
+			p := wire.SignTLSClientParameters{Key: k, Scheme: string(keys.ECDSAP256SHA256), Message: tls13("server")}
+			return r.call(wire.SignTLSClient, p, &wire.SignReply{})
+		},
+		"handshake to SignCertificateRequest": func(k string) error {
+			p := wire.SignParameters{Key: k, Scheme: string(keys.ECDSAP256SHA256), Message: tls13("client")}
+			return r.call(wire.SignCertificateRequest, p, &wire.SignReply{})
+		},
+		"digest": func(k string) error {
+			d := sha256.Sum256([]byte("x"))
+			p := wire.SignTLSClientParameters{Key: k, Scheme: string(keys.ECDSAP256SHA256), Message: d[:]}
+			return r.call(wire.SignTLSClient, p, &wire.SignReply{})
+		},
+		"other scheme": func(k string) error {
+			p := wire.SignTLSClientParameters{Key: k, Scheme: string(keys.ECDSAP384SHA384), Message: tls13("client")}
+			return r.call(wire.SignTLSClient, p, &wire.SignReply{})
+		},
+		"evidence": func(k string) error {
+			p := wire.SignTLSClientParameters{Key: k, Scheme: string(keys.ECDSAP256SHA256), Message: tls13("client"), Evidence: &wire.Evidence{}}
+			return r.call(wire.SignTLSClient, p, &wire.SignReply{})
+		},
+	}
+	signs := map[string]bool{"c client": true, "s server": true}
+	r.create("c", keys.TLSClient)
+	r.create("s", keys.TLSServer)
+	for _, key := range []string{"c", "s"} {
+		for verb, try := range verbs {
+			before := r.memory.Signs()
+			err := try(key)
+			if signs[key+" "+verb] {
+				if err != nil {
+					t.Errorf("key %s, %s: %v", key, verb, err)
+				}
+				continue
+			}
+			if err == nil {
+				t.Errorf("key %s, %s: signed", key, verb)
+			}
+			if n := r.memory.Signs() - before; n != 0 {
+				t.Errorf("key %s, %s: the device was asked %d times", key, verb, n)
+			}
+		}
+	}
+}
+
+func TestNothingIsSignedWithoutAuditRecord(t *testing.T) {
+	r := newRig(t)
+	r.create("alice", keys.TLSClient)
+	before := r.memory.Signs()
+	r.audit.Close() // from here on nothing can be appended
+	_, err := r.signClient("alice")
+	wantKind(t, err, keys.Internal)
+	if n := r.memory.Signs() - before; n != 0 {
+		t.Errorf("the device signed %d times without a record", n)
+	}
+}
+
+func TestDecisionIsRecordedBeforeTheDeviceSigns(t *testing.T) {
+	r := newRig(t)
+	r.create("alice", keys.TLSClient)
+	release := r.memory.Block()
+	result := make(chan error, 1)
+	go func() { _, err := r.signClient("alice"); result <- err }()
+	r.memory.WaitBlocked()
+	last := r.auditLines()[len(r.auditLines())-1]
+	if !strings.Contains(last, `"decision"`) || !strings.Contains(last, "sign-tls-client") {
+		t.Errorf("while the device works the last record is %s", last)
+	}
+	release()
+	if err := <-result; err != nil {
+		t.Fatal(err)
+	}
+	last = r.auditLines()[len(r.auditLines())-1]
+	if !strings.Contains(last, `"outcome"`) || !strings.Contains(last, `"ok"`) {
+		t.Errorf("after the reply the last record is %s", last)
+	}
+}
+
+func TestWrongSignatureNeverLeaves(t *testing.T) {
+	r := newRig(t)
+	r.create("alice", keys.TLSClient)
+	r.memory.SignWrong(true)
+	_, err := r.signClient("alice")
+	wantKind(t, err, keys.KeyMismatch)
+	r.memory.SignWrong(false)
+	before := r.memory.Signs()
+	_, err = r.signClient("alice")
+	wantKind(t, err, keys.KeyMismatch)
+	if n := r.memory.Signs() - before; n != 0 {
+		t.Error("a key that was set aside was used again")
+	}
+	if err := r.agent.Reload(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.signClient("alice"); err != nil {
+		t.Errorf("after a reload: %v", err)
+	}
+}
+
+func TestFailedReloadKeepsTheOldPolicy(t *testing.T) {
+	r := newRig(t)
+	r.create("alice", keys.TLSClient)
+	good := r.policy
+	r.policy = func() (*policy.Policy, error) { return policy.Parse("policy.yaml", []byte("version: 1\nrulez: []\n")) }
+	err := r.agent.Reload()
+	if err == nil || !strings.Contains(err.Error(), "policy.yaml:2") {
+		t.Errorf("got %v, want an error at policy.yaml:2", err)
+	}
+	if _, err := r.signClient("alice"); err != nil {
+		t.Errorf("under the old policy: %v", err)
+	}
+	r.policy = good
+}
+
+func TestRepeatedCreateGivesTheSameKey(t *testing.T) {
+	r := newRig(t)
+	id := func(p *wire.CreateKeyParameters) { p.RequestID = "a" }
+	first := r.create("alice", keys.TLSClient, id)
+	second := r.create("alice", keys.TLSClient, id)
+	if !bytes.Equal(first.PublicKey, second.PublicKey) {
+		t.Error("a repeat made another key")
+	}
+	p := wire.CreateKeyParameters{Name: "alice", Purpose: string(keys.TLSClient), RequestID: "b"}
+	wantKind(t, r.call(wire.CreateKey, p, &wire.KeyReply{}), keys.BadRequest)
+	p.RequestID = ""
+	wantKind(t, r.call(wire.CreateKey, p, &wire.KeyReply{}), keys.BadRequest)
+}
+
+func TestPurposesWithoutVerbAreRefused(t *testing.T) {
+	r := newRig(t)
+	for _, p := range keys.Purposes() {
+		if p.TLS() {
+			continue
+		}
+		err := r.call(wire.CreateKey, wire.CreateKeyParameters{Name: "x", Purpose: string(p)}, &wire.KeyReply{})
+		wantKind(t, err, keys.Unsupported)
+	}
+}

@@ -1,0 +1,183 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"holdfast/agent/keys"
+	"holdfast/agent/policy"
+	"holdfast/agent/store"
+	"holdfast/agent/wire"
+)
+
+// createTimeout bounds the making of a key: an RSA key takes some TPMs minutes.
+const createTimeout = 5 * time.Minute
+
+func (r *request) createKey(ctx context.Context, p *wire.CreateKeyParameters) (*wire.KeyReply, error) {
+	defer clear(p.PIN)
+	t, err := template(p)
+	if err != nil {
+		return nil, err
+	}
+	rec := r.newRecord(p.Name, t, p.TLS12, p.RequestID)
+	return r.add(ctx, policy.Create, rec, t, p.Backend, func(ctx context.Context, b keys.Backend) (keys.Material, error) {
+		return b.Create(ctx, t)
+	})
+}
+
+func (r *request) adoptKey(ctx context.Context, p *wire.AdoptKeyParameters) (*wire.KeyReply, error) {
+	t, err := template(&wire.CreateKeyParameters{Name: p.Name, Purpose: p.Purpose, Persistent: p.Persistent, TLS12: p.TLS12})
+	if err != nil {
+		return nil, err
+	}
+	t.Algorithm, t.RSABits = "", 0 // the file says
+	rec := r.newRecord(p.Name, t, p.TLS12, p.RequestID)
+	return r.add(ctx, policy.Adopt, rec, t, p.Backend, func(ctx context.Context, b keys.Backend) (keys.Material, error) {
+		return b.Import(ctx, t, []byte(p.File), p.AllowImported)
+	})
+}
+
+// template checks what a caller asks for before any device is asked.
+func template(p *wire.CreateKeyParameters) (t keys.Template, err error) {
+	if err = keys.CheckName(p.Name); err != nil {
+		return t, err
+	}
+	if t.Purpose, err = keys.ParsePurpose(p.Purpose); err != nil {
+		return t, err
+	}
+	if !t.Purpose.TLS() {
+		return t, &keys.Error{Kind: keys.Unsupported, Message: fmt.Sprintf("this agent signs nothing for purpose %s yet", t.Purpose), Hint: "tls-client and tls-server keys can be made"}
+	}
+	t.Algorithm = keys.ES256
+	if p.Algorithm != "" {
+		if t.Algorithm, err = keys.ParseAlgorithm(p.Algorithm); err != nil {
+			return t, err
+		}
+	}
+	if p.RSABits != 0 && t.Algorithm != keys.RS256 {
+		return t, &keys.Error{Kind: keys.BadRequest, Message: "a number of RSA bits goes with RS256 alone"}
+	}
+	if len(p.PIN) > 0 {
+		if err = keys.CheckPIN(p.PIN); err != nil {
+			return t, err
+		}
+	}
+	t.RSABits, t.Persistent, t.PIN = p.RSABits, p.Persistent, p.PIN
+	return t, nil
+}
+
+func (r *request) newRecord(name string, t keys.Template, tls12 bool, requestID string) store.Record {
+	return store.Record{
+		Name: name, Owner: r.self(), Purpose: t.Purpose, Persistent: t.Persistent, TLS12: tls12,
+		Created: time.Now().UTC().Truncate(time.Second), RequestID: requestID,
+	}
+}
+
+// add makes a key and its record. Nobody sees the public key before the record
+// is on the disk and the key in it has signed.
+func (r *request) add(ctx context.Context, op policy.Operation, rec store.Record, t keys.Template, backend string, make func(context.Context, keys.Backend) (keys.Material, error)) (*wire.KeyReply, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), createTimeout)
+	defer cancel()
+	if err := r.allow(op, rec.Name, rec.Owner); err != nil {
+		return nil, err
+	}
+	if old, ok := r.agent.Store.Get(rec.Owner.UID, rec.Name); ok {
+		return r.again(old, rec)
+	}
+	d, err := r.agent.device(backend)
+	if err != nil {
+		return nil, err
+	}
+	e := entry{op: op, key: rec.Name, owner: rec.Owner, purpose: rec.Purpose}
+	if err := r.permit(e); err != nil {
+		return nil, err
+	}
+	err = r.addOn(ctx, d, &rec, t.PIN, make)
+	if err := r.outcome(e, err); err != nil {
+		return nil, err
+	}
+	id := idOf(rec)
+	r.agent.watch.publish(event{what: "key", name: rec.Name, key: &id})
+	return &wire.KeyReply{Key: r.agent.wireKey(rec)}, nil
+}
+
+// again answers a repeated request with the key that the first one made.
+func (r *request) again(old, asked store.Record) (*wire.KeyReply, error) {
+	if asked.RequestID != "" && asked.RequestID == old.RequestID && asked.Purpose == old.Purpose {
+		return &wire.KeyReply{Key: r.agent.wireKey(old)}, nil
+	}
+	return nil, &keys.Error{Kind: keys.BadRequest, Message: fmt.Sprintf("key %q already exists", old.Name), Hint: "choose another name, or `holdfast key delete " + old.Name + "`"}
+}
+
+// addOn makes the key on d, stores the record and has the key sign. When a step
+// fails, those before it are undone.
+func (r *request) addOn(ctx context.Context, d *device, rec *store.Record, pin []byte, make func(context.Context, keys.Backend) (keys.Material, error)) error {
+	m, err := ask(ctx, d, r.caller(), func(ctx context.Context) (keys.Material, error) { return make(ctx, d.backend) })
+	if err != nil {
+		return err
+	}
+	if err := describe(rec, m, d.last()); err != nil {
+		return r.undo(d, m, err)
+	}
+	if err := r.agent.Store.Create(*rec); err != nil {
+		return r.undo(d, m, err)
+	}
+	if err := r.trial(ctx, d, *rec, pin); err != nil {
+		if e := r.agent.Store.Delete(rec.Owner.UID, rec.Name); e != nil {
+			r.agent.Log.Error("record of a key that does not sign", "key", rec.Name, "error", e)
+		}
+		return r.undo(d, m, err)
+	}
+	*rec, _ = r.agent.Store.Get(rec.Owner.UID, rec.Name)
+	return nil
+}
+
+// describe completes a record with what the device made.
+func describe(rec *store.Record, m keys.Material, s keys.Status) error {
+	public, err := keys.ParsePublic(m.Public)
+	if err != nil {
+		return err
+	}
+	rec.Material = m
+	rec.Made = store.Made{Device: s.Device, Maker: s.Maker, Software: s.Software}
+	rec.Algorithm, rec.RSABits, err = keys.AlgorithmOf(public)
+	return err
+}
+
+// trialMessage is no message of any protocol that a key signs for.
+const trialMessage = "holdfast: a new key signs for the first time\x00"
+
+// trial has a new key sign once. A key with a PIN is unlocked for that and
+// locked again.
+func (r *request) trial(ctx context.Context, d *device, rec store.Record, pin []byte) error {
+	s, err := keys.SchemeFor(rec.Algorithm, rec.Purpose)
+	if err != nil {
+		return err
+	}
+	if rec.Material.PIN {
+		if len(pin) == 0 {
+			return nil // adopted: nobody has told its PIN
+		}
+		defer d.backend.Lock(&rec.Material)
+		err := d.do(ctx, r.caller(), func(ctx context.Context) error {
+			return d.backend.Unlock(ctx, rec.Material, pin, time.Now().Add(time.Minute))
+		})
+		if err != nil {
+			return err
+		}
+	}
+	_, err = r.agent.signature(ctx, r.caller(), rec, s, []byte(trialMessage))
+	return err
+}
+
+// undo removes what the device holds of a key that nobody was told of, and
+// returns why.
+func (r *request) undo(d *device, m keys.Material, why error) error {
+	ctx, cancel := context.WithTimeout(context.Background(), r.agent.Limits.Request)
+	defer cancel()
+	if err := d.do(ctx, r.caller(), func(ctx context.Context) error { return d.backend.Delete(ctx, m) }); err != nil {
+		r.agent.Log.Error("device keeps a key that has no record", "error", err)
+	}
+	return why
+}

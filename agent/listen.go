@@ -1,0 +1,161 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// Socket is one of the agent's listening sockets.
+type Socket struct {
+	path  string
+	mode  fs.FileMode
+	admin bool
+	lock  *os.File // held while the socket is ours; nil for a socket that systemd owns
+
+	mu       sync.Mutex
+	listener *net.UnixListener
+	inode    uint64
+	closed   bool
+}
+
+// Activated is a socket that systemd listens on and has handed over.
+func Activated(l *net.UnixListener, admin bool) *Socket {
+	return &Socket{path: l.Addr().String(), admin: admin, listener: l}
+}
+
+// Listen makes a socket of mode at path and holds path.lock while it lives, so
+// that a second agent finds out before it touches anything. There is no instant
+// at which the socket is more open than mode. Listen sets the process's umask
+// while it binds: call it before other goroutines make files.
+func Listen(path string, mode fs.FileMode, admin bool) (*Socket, error) {
+	lock, err := lockFile(path + ".lock")
+	if err != nil {
+		return nil, err
+	}
+	s := &Socket{path: path, mode: mode, admin: admin, lock: lock}
+	if err := s.bind(); err != nil {
+		lock.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// lockFile takes the lock at path and writes our pid into it.
+func lockFile(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		defer f.Close()
+		if !errors.Is(err, unix.EWOULDBLOCK) {
+			return nil, fmt.Errorf("lock %s: %w", path, err)
+		}
+		pid := make([]byte, 16)
+		n, _ := f.Read(pid)
+		return nil, fmt.Errorf("%s: an agent is already running, pid %s", strings.TrimSuffix(path, ".lock"), strings.TrimSpace(string(pid[:n])))
+	}
+	if err := f.Truncate(0); err == nil {
+		_, err = f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
+	}
+	return f, err
+}
+
+// bind listens at the path. A socket that a dead agent left is removed: we hold
+// the lock, so nobody listens on it. Anything else at the path stays, and is an
+// error.
+func (s *Socket) bind() error {
+	if info, err := os.Lstat(s.path); err == nil {
+		if info.Mode().Type() != fs.ModeSocket {
+			return fmt.Errorf("%s is in the way and is no socket", s.path)
+		}
+		if err := os.Remove(s.path); err != nil {
+			return err
+		}
+	}
+	old := syscall.Umask(0o777 &^ int(s.mode.Perm()))
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: s.path, Net: "unix"})
+	syscall.Umask(old)
+	if err != nil {
+		return err
+	}
+	l.SetUnlinkOnClose(false)
+	inode, err := inodeOf(s.path)
+	if err != nil {
+		l.Close()
+		return err
+	}
+	s.listener, s.inode = l, inode
+	return nil
+}
+
+func inodeOf(path string) (uint64, error) {
+	var st unix.Stat_t
+	if err := unix.Lstat(path, &st); err != nil {
+		return 0, fmt.Errorf("%s: %w", path, err)
+	}
+	return st.Ino, nil
+}
+
+// Check makes sure that the path still leads to this socket, and listens anew
+// when somebody removed or replaced it. It reports whether it had to.
+func (s *Socket) Check() (replaced bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.lock == nil || s.closed {
+		return false, nil
+	}
+	if inode, err := inodeOf(s.path); err == nil && inode == s.inode {
+		return false, nil
+	}
+	old := s.listener
+	if err := s.bind(); err != nil {
+		return true, err
+	}
+	old.Close()
+	return true, nil
+}
+
+// accept waits for a caller. It goes on with the new listener when Check made
+// one.
+func (s *Socket) accept() (*net.UnixConn, error) {
+	for {
+		s.mu.Lock()
+		l, closed := s.listener, s.closed
+		s.mu.Unlock()
+		if closed {
+			return nil, net.ErrClosed
+		}
+		conn, err := l.AcceptUnix()
+		if err == nil || !errors.Is(err, net.ErrClosed) {
+			return conn, err
+		}
+	}
+}
+
+// Close stops listening. The socket file goes when it is ours; systemd's stays,
+// so that callers wait for the next agent instead of failing.
+func (s *Socket) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil
+	}
+	s.closed = true
+	if s.lock != nil {
+		if inode, err := inodeOf(s.path); err == nil && inode == s.inode {
+			os.Remove(s.path)
+		}
+		defer s.lock.Close()
+	}
+	return s.listener.Close()
+}

@@ -1,0 +1,179 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"crypto/x509"
+	"fmt"
+
+	"holdfast/agent/keys"
+	"holdfast/agent/policy"
+	"holdfast/agent/store"
+	"holdfast/agent/wire"
+)
+
+// maxChain is how many certificates a chain may have.
+const maxChain = 10
+
+func (r *request) listKeys(_ context.Context, p *wire.ListKeysParameters) (*wire.ListKeysReply, error) {
+	reply := &wire.ListKeysReply{Keys: []wire.Key{}}
+	for _, rec := range r.agent.Store.List() {
+		if r.shows(rec, p.All) {
+			reply.Keys = append(reply.Keys, r.agent.wireKey(rec))
+		}
+	}
+	return reply, nil
+}
+
+// shows reports whether a listing has rec: what the caller may list among their
+// own and the machine's keys; with all, whatever policy lets them list, and
+// everything over the admin socket.
+func (r *request) shows(rec store.Record, all bool) bool {
+	uid := rec.Owner.UID
+	if all && r.conn.admin && r.privileged() {
+		return true
+	}
+	return (all || uid == r.conn.peer.UID || uid == machine) && r.decide(policy.List, rec.Name, rec.Owner).Allowed
+}
+
+func (r *request) getKey(_ context.Context, p *wire.NameParameters) (*wire.KeyReply, error) {
+	rec, _, err := r.find(policy.List, p.Name)
+	if err != nil {
+		return nil, err
+	}
+	return &wire.KeyReply{Key: r.agent.wireKey(rec)}, nil
+}
+
+func (r *request) exportKey(_ context.Context, p *wire.NameParameters) (*wire.ExportKeyReply, error) {
+	rec, e, err := r.find(policy.Export, p.Name)
+	if err != nil {
+		return nil, err
+	}
+	d, err := r.agent.device(rec.Material.Backend)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.permit(e); err != nil {
+		return nil, err
+	}
+	file, err := d.backend.Export(rec.Material)
+	if err := r.outcome(e, err); err != nil {
+		return nil, err
+	}
+	return &wire.ExportKeyReply{File: string(file)}, nil
+}
+
+// deleteKey removes the device's part first: a record without it still says
+// what it was, while a device's part without a record is lost space for ever.
+func (r *request) deleteKey(ctx context.Context, p *wire.NameParameters) (*wire.Empty, error) {
+	rec, e, err := r.find(policy.Delete, p.Name)
+	if err != nil {
+		return nil, err
+	}
+	d, err := r.agent.device(rec.Material.Backend)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.permit(e); err != nil {
+		return nil, err
+	}
+	err = d.do(ctx, r.caller(), func(ctx context.Context) error { return d.backend.Delete(ctx, rec.Material) })
+	if err == nil {
+		err = r.agent.Store.Delete(rec.Owner.UID, rec.Name)
+	}
+	if err == nil {
+		r.agent.keyGone(rec)
+	}
+	if err := r.outcome(e, err); err != nil {
+		return nil, err
+	}
+	return &wire.Empty{}, nil
+}
+
+func (a *Agent) keyGone(rec store.Record) {
+	id := idOf(rec)
+	a.mu.Lock()
+	delete(a.faults, id)
+	delete(a.unlocked, id)
+	a.mu.Unlock()
+	a.watch.publish(event{what: "key", name: rec.Name, key: &id})
+}
+
+func (r *request) bindKey(_ context.Context, p *wire.BindKeyParameters) (*wire.KeyReply, error) {
+	_, e, err := r.find(policy.Bind, p.Name)
+	if err != nil {
+		return nil, err
+	}
+	return nil, r.deny(e, &keys.Error{
+		Kind: keys.Unsupported, Message: "this agent cannot verify servers yet, and a binding that it cannot enforce would promise too much",
+		Hint: "limit who may use the key by policy",
+	})
+}
+
+func (r *request) installCertificate(_ context.Context, p *wire.InstallCertificateParameters) (*wire.KeyReply, error) {
+	rec, e, err := r.find(policy.InstallCertificate, p.Name)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkChain(p.Chain, rec.Material.Public); err != nil {
+		return nil, r.deny(e, err)
+	}
+	if err := r.permit(e); err != nil {
+		return nil, err
+	}
+	rec.Chain = p.Chain
+	err = r.agent.Store.Replace(rec)
+	if err := r.outcome(e, err); err != nil {
+		return nil, err
+	}
+	rec, _ = r.agent.Store.Get(rec.Owner.UID, rec.Name)
+	id := idOf(rec)
+	r.agent.watch.publish(event{what: "key", name: rec.Name, key: &id})
+	return &wire.KeyReply{Key: r.agent.wireKey(rec)}, nil
+}
+
+// checkChain refuses a chain whose leaf is for another key, or in which a
+// certificate is not signed by the next.
+func checkChain(chain [][]byte, public []byte) error {
+	if len(chain) == 0 || len(chain) > maxChain {
+		return badChain(fmt.Sprintf("a chain has 1 to %d certificates", maxChain))
+	}
+	var below *x509.Certificate
+	for i, der := range chain {
+		c, err := x509.ParseCertificate(der)
+		switch {
+		case err != nil:
+			return badChain(fmt.Sprintf("certificate %d of the chain does not parse", i+1))
+		case i == 0 && !bytes.Equal(c.RawSubjectPublicKeyInfo, public):
+			return badChain("the first certificate is for another key")
+		case below != nil && below.CheckSignatureFrom(c) != nil:
+			return badChain(fmt.Sprintf("certificate %d of the chain is not signed by certificate %d", i, i+1))
+		}
+		below = c
+	}
+	return nil
+}
+
+func badChain(fact string) error {
+	return &keys.Error{Kind: keys.BadRequest, Message: fact, Hint: "give the leaf first, then each issuer, in PEM"}
+}
+
+// wireKey is rec as its users see it.
+func (a *Agent) wireKey(rec store.Record) wire.Key {
+	scheme, _ := keys.SchemeFor(rec.Algorithm, rec.Purpose) // a stored record has one
+	k := wire.Key{
+		Name: rec.Name, Purpose: string(rec.Purpose), Backend: rec.Material.Backend,
+		Algorithm: string(rec.Algorithm), RSABits: rec.RSABits, Scheme: string(scheme),
+		Owner: wire.Owner{UID: rec.Owner.UID, User: rec.Owner.User}, Created: rec.Created,
+		PublicKey: rec.Material.Public, Chain: rec.Chain, Imported: rec.Material.Imported,
+		Persistent: rec.Persistent, PIN: rec.Material.PIN, TLS12: rec.TLS12,
+		Servers: []wire.Server{}, Fault: a.fault(idOf(rec)), UnlockedUntil: a.unlockedUntil(idOf(rec)),
+	}
+	for _, s := range rec.Servers {
+		k.Servers = append(k.Servers, wire.Server{Address: s.Address, CA: s.CA})
+	}
+	if k.Chain == nil {
+		k.Chain = [][]byte{}
+	}
+	return k
+}

@@ -1,0 +1,188 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"sync/atomic"
+
+	"holdfast/agent/audit"
+	"holdfast/agent/keys"
+	"holdfast/agent/peer"
+	"holdfast/agent/policy"
+	"holdfast/agent/queue"
+	"holdfast/agent/store"
+)
+
+// request is one call: who makes it, and its number in the audit log.
+type request struct {
+	agent *Agent
+	conn  *connection
+	id    string
+}
+
+var lastRequest atomic.Uint64
+
+func (a *Agent) newRequest(ctx context.Context) *request {
+	return &request{agent: a, conn: connectionOf(ctx), id: strconv.FormatUint(lastRequest.Add(1), 10)}
+}
+
+// caller is who the request counts for in a device's queue: the unit where the
+// kernel tells it reliably, else the uid.
+func (r *request) caller() queue.Caller {
+	p := r.conn.peer
+	c := queue.Caller{Peer: fmt.Sprintf("uid:%d", p.UID), Process: fmt.Sprintf("%d/%d", p.PID, p.StartTime)}
+	if p.Unit != "" && !p.UnitRacy {
+		c.Peer = "unit:" + p.Unit
+	}
+	return c
+}
+
+// decide asks the policy.
+func (r *request) decide(op policy.Operation, key string, owner store.Owner) policy.Decision {
+	return r.agent.policy.Load().Decide(policy.Query{
+		Peer: r.conn.peer.Identity, Admin: r.conn.admin,
+		Operation: op, Key: key, Owner: owner.UID, OwnerUser: owner.User,
+	})
+}
+
+// allow asks the policy about something that is no particular key's, records a
+// refusal, and returns it as an error.
+func (r *request) allow(op policy.Operation, key string, owner store.Owner) error {
+	d := r.decide(op, key, owner)
+	if d.Allowed {
+		return nil
+	}
+	return r.deny(entry{op: op, key: key, owner: owner, rule: d.Rule}, denied(op, key, r.conn.peer.UID))
+}
+
+// find resolves a key's name, the caller's own keys first and then the
+// machine's, and asks the policy. A key that is missing and a key that is
+// forbidden give the same answer.
+func (r *request) find(op policy.Operation, name string) (store.Record, entry, error) {
+	e := entry{op: op, key: name, owner: r.self()}
+	if err := keys.CheckName(name); err != nil {
+		return store.Record{}, e, err
+	}
+	rec, ok := r.lookup(name)
+	if ok {
+		e.owner, e.purpose = rec.Owner, rec.Purpose
+	}
+	d := r.decide(op, name, e.owner)
+	e.rule = d.Rule
+	if !ok || !d.Allowed {
+		return store.Record{}, e, r.deny(e, denied(op, name, r.conn.peer.UID))
+	}
+	return rec, e, nil
+}
+
+// machine is the owner of the keys that are no user's.
+const machine = 0
+
+func (r *request) lookup(name string) (store.Record, bool) {
+	if rec, ok := r.agent.Store.Get(r.conn.peer.UID, name); ok {
+		return rec, true
+	}
+	if !r.agent.System {
+		return store.Record{}, false
+	}
+	return r.agent.Store.Get(machine, name)
+}
+
+func (r *request) self() store.Owner {
+	return store.Owner{UID: r.conn.peer.UID, User: r.conn.peer.User}
+}
+
+// maySee reports whether the caller may list the key.
+func (r *request) maySee(id keyID) bool {
+	rec, ok := r.agent.Store.Get(id.owner, id.name)
+	owner := store.Owner{UID: id.owner}
+	if ok {
+		owner = rec.Owner
+	}
+	return r.decide(policy.List, id.name, owner).Allowed
+}
+
+// privileged reports whether the caller administers the agent: root, or the
+// agent's own uid.
+func (r *request) privileged() bool {
+	uid := r.conn.peer.UID
+	return uid == 0 || uid == r.agent.uid
+}
+
+func denied(op policy.Operation, key string, uid uint32) error {
+	what := fmt.Sprintf("uid %d may not %s", uid, op)
+	if key != "" {
+		what = fmt.Sprintf("there is no key %q that uid %d may use for %s", key, uid, op)
+	}
+	return &keys.Error{
+		Kind: keys.Denied, Message: what,
+		Hint: "`holdfast key list` shows the keys that you may use; `holdfast policy check` names the rule that decides",
+	}
+}
+
+// entry is what the audit log says of a request.
+type entry struct {
+	op      policy.Operation
+	key     string
+	owner   store.Owner
+	purpose keys.Purpose
+	rule    string
+	detail  map[string]string
+}
+
+// What policy said, as the audit log has it.
+const (
+	allow = "allow"
+	deny  = "deny"
+)
+
+// permit records that the request is allowed. Without that record nothing
+// happens.
+func (r *request) permit(e entry) error {
+	return r.append(e, audit.Record{Kind: audit.KindDecision, Decision: allow})
+}
+
+// deny records that the request is refused for the reason why, and returns why.
+func (r *request) deny(e entry, why error) error {
+	rec := audit.Record{Kind: audit.KindDecision, Decision: deny, Outcome: string(keys.KindOf(why))}
+	if err := r.append(e, rec); err != nil {
+		return err
+	}
+	return why
+}
+
+// outcome records how a permitted request ended, before the reply leaves, and
+// returns err, or the reason why it could not be recorded.
+func (r *request) outcome(e entry, err error) error {
+	rec := audit.Record{Kind: audit.KindOutcome, Outcome: "ok"}
+	if err != nil {
+		rec.Outcome = string(keys.KindOf(err))
+	}
+	if auditErr := r.append(e, rec); auditErr != nil {
+		return auditErr
+	}
+	return err
+}
+
+func (r *request) append(e entry, rec audit.Record) error {
+	rec.Request = r.id
+	rec.Caller = callerRecord(r.conn.peer.Identity)
+	rec.Operation = string(e.op)
+	rec.Key = e.key
+	rec.Owner = &e.owner.UID
+	rec.Purpose = string(e.purpose)
+	rec.Rule = e.rule
+	rec.Detail = e.detail
+	if err := r.agent.Audit.Append(rec); err != nil {
+		return &keys.Error{
+			Kind: keys.Internal, Message: "the audit log cannot be written, so nothing is done",
+			Hint: "look at the disk that holds it: `holdfast status` names the file", Err: err,
+		}
+	}
+	return nil
+}
+
+func callerRecord(id peer.Identity) *audit.Caller {
+	return &audit.Caller{UID: id.UID, User: id.User, GID: id.GID, PID: id.PID, Start: id.StartTime, Unit: id.Unit}
+}

@@ -1,0 +1,77 @@
+package agent
+
+import (
+	"context"
+	"errors"
+
+	"holdfast/agent/keys"
+	"holdfast/agent/wire"
+	"holdfast/client/varlink"
+)
+
+// newService lists what the agent answers. Every method gets its request only
+// after its parameters were read strictly.
+func (a *Agent) newService() *varlink.Service {
+	return &varlink.Service{
+		Vendor:  "holdfast",
+		Product: "holdfast-agent",
+		Version: a.Version,
+		URL:     "https://holdfast.dev",
+		OnError: a.wireError,
+		Interfaces: []varlink.Interface{{
+			Name:        wire.Interface,
+			Description: varlink.AgentDescription(),
+			Methods: map[string]varlink.Method{
+				"ListKeys":               handle(a, (*request).listKeys),
+				"GetKey":                 handle(a, (*request).getKey),
+				"CreateKey":              handle(a, (*request).createKey),
+				"DeleteKey":              handle(a, (*request).deleteKey),
+				"ExportKey":              handle(a, (*request).exportKey),
+				"AdoptKey":               handle(a, (*request).adoptKey),
+				"BindKey":                handle(a, (*request).bindKey),
+				"InstallCertificate":     handle(a, (*request).installCertificate),
+				"SignTLSClient":          handle(a, (*request).signTLSClient),
+				"SignTLSServer":          handle(a, (*request).signTLSServer),
+				"SignCertificateRequest": handle(a, (*request).signCertificateRequest),
+				"UnlockKey":              handle(a, (*request).unlockKey),
+				"LockKeys":               handle(a, (*request).lockKeys),
+				"GetStatus":              handle(a, (*request).getStatus),
+				"CheckPolicy":            handle(a, (*request).checkPolicy),
+				"TailAudit":              handle(a, (*request).tailAudit),
+				"VerifyAudit":            handle(a, (*request).verifyAudit),
+				"Watch":                  a.watchCall,
+			},
+		}},
+	}
+}
+
+// handle makes a varlink method of one that takes its parameters and gives its
+// reply as values.
+func handle[P, R any](a *Agent, do func(*request, context.Context, *P) (*R, error)) varlink.Method {
+	return func(ctx context.Context, call *varlink.Call) error {
+		var p P
+		if err := call.Decode(&p); err != nil {
+			return err
+		}
+		ctx, cancel := context.WithTimeout(ctx, a.Limits.Request)
+		defer cancel()
+		reply, err := do(a.newRequest(ctx), ctx, &p)
+		if err != nil {
+			return err
+		}
+		return call.Reply(reply)
+	}
+}
+
+// wireError turns a method's error into what the caller sees. The cause of an
+// internal error goes to the agent's own log.
+func (a *Agent) wireError(err error) (string, any) {
+	if e, ok := keys.AsError(err); (!ok || e.Kind == keys.Internal) && !errors.Is(err, context.Canceled) {
+		a.Log.Error("request", "error", err)
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = &keys.Error{Kind: keys.Deadline, Message: "the request took too long", Hint: "`holdfast status` shows the device's state", Err: err}
+	}
+	name, parameters := wire.FromError(err)
+	return name, parameters
+}

@@ -1,0 +1,186 @@
+package agent
+
+import (
+	"context"
+	"crypto"
+	"fmt"
+
+	"holdfast/agent/keys"
+	"holdfast/agent/message"
+	"holdfast/agent/policy"
+	"holdfast/agent/queue"
+	"holdfast/agent/store"
+	"holdfast/agent/wire"
+)
+
+// check is what a verb knows of its message: it returns safe facts for the
+// audit log, or refuses.
+type check func(store.Record) (facts map[string]string, err error)
+
+// sign is the path of one signature: policy, message, audit, queue, device,
+// verification, the caller still there, audit, reply.
+func (r *request) sign(ctx context.Context, op policy.Operation, name, scheme string, msg []byte, check check) (*wire.SignReply, error) {
+	rec, e, err := r.find(op, name)
+	if err != nil {
+		return nil, err
+	}
+	s, err := r.usable(rec, scheme)
+	if err == nil {
+		e.detail, err = check(rec)
+	}
+	if err != nil {
+		return nil, r.deny(e, err)
+	}
+	if err := r.permit(e); err != nil {
+		return nil, err
+	}
+	signature, err := r.agent.signature(ctx, r.caller(), rec, s, msg)
+	if err == nil {
+		err = r.stillThere()
+	}
+	if err := r.outcome(e, err); err != nil {
+		return nil, err
+	}
+	return &wire.SignReply{Signature: signature}, nil
+}
+
+// usable refuses a scheme that is not the key's one scheme, and a key that gave
+// a wrong signature before.
+func (r *request) usable(rec store.Record, scheme string) (keys.Scheme, error) {
+	s, err := keys.SchemeFor(rec.Algorithm, rec.Purpose)
+	if err != nil {
+		return "", err
+	}
+	if scheme != string(s) {
+		return "", &keys.Error{Kind: keys.BadRequest, Message: fmt.Sprintf("the key signs %s and nothing else", s)}
+	}
+	if fault := r.agent.fault(idOf(rec)); fault != "" {
+		return "", &keys.Error{Kind: keys.KeyMismatch, Message: fault, Hint: "check the device, then reload the agent"}
+	}
+	return s, nil
+}
+
+// signature hashes msg, has the device sign it in the caller's turn, and lets
+// the signature go only when it verifies under the recorded public key.
+func (a *Agent) signature(ctx context.Context, c queue.Caller, rec store.Record, s keys.Scheme, msg []byte) ([]byte, error) {
+	d, err := a.device(rec.Material.Backend)
+	if err != nil {
+		return nil, err
+	}
+	public, err := keys.ParsePublic(rec.Material.Public)
+	if err != nil {
+		return nil, err
+	}
+	digest := hash(s.Hash(), msg)
+	signature, err := ask(ctx, d, c, func(ctx context.Context) ([]byte, error) {
+		return d.backend.Sign(ctx, rec.Material, s, digest)
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := keys.Verify(public, s, digest, signature); err != nil {
+		a.setFault(idOf(rec), "the device gave a signature that does not verify under the recorded public key")
+		return nil, err
+	}
+	return signature, nil
+}
+
+func hash(h crypto.Hash, msg []byte) []byte {
+	w := h.New()
+	w.Write(msg)
+	return w.Sum(nil)
+}
+
+// stillThere returns an error when the process that asked has ended: nobody is
+// left whom the policy allowed the answer.
+func (r *request) stillThere() error {
+	if err := r.conn.peer.Alive(); err != nil {
+		return &keys.Error{Kind: keys.Denied, Message: "the process that asked has ended", Err: err}
+	}
+	return nil
+}
+
+func (r *request) signTLSClient(ctx context.Context, p *wire.SignTLSClientParameters) (*wire.SignReply, error) {
+	return r.sign(ctx, policy.SignTLSClient, p.Key, p.Scheme, p.Message, func(rec store.Record) (map[string]string, error) {
+		if err := purpose(rec, keys.TLSClient); err != nil {
+			return nil, err
+		}
+		if p.Evidence != nil || len(rec.Servers) > 0 {
+			return nil, &keys.Error{Kind: keys.Unsupported, Message: "this agent cannot verify servers yet", Hint: "leave the evidence out and use a key without bound servers"}
+		}
+		return checkTLS(rec, p.Message, message.Client)
+	})
+}
+
+func (r *request) signTLSServer(ctx context.Context, p *wire.SignParameters) (*wire.SignReply, error) {
+	return r.sign(ctx, policy.SignTLSServer, p.Key, p.Scheme, p.Message, func(rec store.Record) (map[string]string, error) {
+		if err := purpose(rec, keys.TLSServer); err != nil {
+			return nil, err
+		}
+		return checkTLS(rec, p.Message, message.Server)
+	})
+}
+
+func (r *request) signCertificateRequest(ctx context.Context, p *wire.SignParameters) (*wire.SignReply, error) {
+	return r.sign(ctx, policy.SignCertificateRequest, p.Key, p.Scheme, p.Message, func(rec store.Record) (map[string]string, error) {
+		if !rec.Purpose.TLS() {
+			return nil, wrongPurpose(rec)
+		}
+		csr, err := message.ParseCertificateRequest(p.Message, rec.Material.Public)
+		if err != nil {
+			return nil, err
+		}
+		return map[string]string{"message": string(message.CSR), "subject": csr.Subject.String()}, nil
+	})
+}
+
+// checkTLS checks a handshake message of the given side: TLS 1.3, or TLS 1.2
+// where the key allows it.
+func checkTLS(rec store.Record, msg []byte, side message.Side) (map[string]string, error) {
+	s, err := keys.SchemeFor(rec.Algorithm, rec.Purpose)
+	if err != nil {
+		return nil, err
+	}
+	kind, _ := message.Classify(msg)
+	if kind != message.TLS12Client && kind != message.TLS12Server {
+		_, err := message.ParseTLS13(msg, side, s)
+		return map[string]string{"message": string(kind)}, err
+	}
+	if !rec.TLS12 {
+		return nil, &keys.Error{Kind: keys.WrongPurpose, Message: "the key does not sign TLS 1.2", Hint: "use TLS 1.3, or make a key with --tls12"}
+	}
+	if side == message.Client {
+		_, err = message.ParseTLS12Client(msg, rec.Material.Public, s)
+	} else {
+		_, err = message.ParseTLS12Server(msg, s)
+	}
+	return map[string]string{"message": string(kind)}, err
+}
+
+func purpose(rec store.Record, want keys.Purpose) error {
+	if rec.Purpose != want {
+		return wrongPurpose(rec)
+	}
+	return nil
+}
+
+func wrongPurpose(rec store.Record) error {
+	return &keys.Error{
+		Kind: keys.WrongPurpose, Message: fmt.Sprintf("the key is for %s and nothing else", rec.Purpose),
+		Hint: "make a key for each purpose: `holdfast key create`",
+	}
+}
+
+func (a *Agent) fault(id keyID) string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.faults[id]
+}
+
+func (a *Agent) setFault(id keyID, fault string) {
+	a.mu.Lock()
+	a.faults[id] = fault
+	a.mu.Unlock()
+	a.Log.Error("key set aside", "owner", id.owner, "key", id.name, "fault", fault)
+	a.watch.publish(event{what: "key", name: id.name, key: &id})
+}

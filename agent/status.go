@@ -1,0 +1,136 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+
+	"holdfast/agent/audit"
+	"holdfast/agent/keys"
+	"holdfast/agent/peer"
+	"holdfast/agent/policy"
+	"holdfast/agent/store"
+	"holdfast/agent/wire"
+)
+
+// statusPatience is how long GetStatus waits for a device that is busy or
+// wedged before it says what it knew last.
+const statusPatience = time.Second
+
+func (r *request) getStatus(ctx context.Context, _ *wire.Empty) (*wire.GetStatusReply, error) {
+	a := r.agent
+	reply := &wire.GetStatusReply{
+		Version: a.Version, PID: os.Getpid(), Started: a.started, Mode: "user",
+		Policy: a.policy.Load().Source(), Audit: a.AuditPath,
+		Caller: wireCaller(r.conn.peer.Identity), Devices: []wire.Device{}, Notices: []wire.Notice{},
+	}
+	if a.System {
+		reply.Mode = "system"
+	}
+	for _, b := range a.Backends {
+		reply.Devices = append(reply.Devices, wireDevice(a.devices[b.Name()].look(ctx, statusPatience)))
+	}
+	for _, rec := range a.Store.List() {
+		if r.shows(rec, false) {
+			reply.Keys++
+		}
+	}
+	if r.privileged() {
+		reply.Notices = a.notices()
+	}
+	return reply, nil
+}
+
+func (a *Agent) notices() []wire.Notice {
+	list := []wire.Notice{}
+	for _, p := range a.Store.Problems() {
+		list = append(list, wire.Notice{Message: "a key record is set aside: " + p.Path + ": " + p.Reason, Hint: "mend the file and reload the agent, or move it away; it was not changed"})
+	}
+	if a.Notices != nil {
+		for _, n := range a.Notices() {
+			list = append(list, wire.Notice(n))
+		}
+	}
+	return list
+}
+
+func (r *request) checkPolicy(_ context.Context, p *wire.CheckPolicyParameters) (*wire.CheckPolicyReply, error) {
+	if !r.privileged() && p.UID != r.conn.peer.UID {
+		return nil, &keys.Error{Kind: keys.Denied, Message: "only root and the agent's own uid may ask about another uid", Hint: "`holdfast policy check --file FILE` needs no agent"}
+	}
+	op := policy.Operation(p.Operation)
+	if !slices.Contains(policy.Operations(), op) {
+		return nil, &keys.Error{Kind: keys.BadRequest, Message: fmt.Sprintf("there is no operation %q", p.Operation), Hint: fmt.Sprintf("one of %v", policy.Operations())}
+	}
+	id := peer.Identity{UID: p.UID, User: r.agent.peers.Names.User(p.UID), Groups: p.GIDs, Unit: p.Unit}
+	if len(p.GIDs) > 0 {
+		id.GID = p.GIDs[0]
+	}
+	owner := store.Owner{UID: id.UID, User: id.User}
+	if rec, ok := r.agent.Store.Get(p.UID, p.Key); ok {
+		owner = rec.Owner
+	} else if rec, ok := r.agent.Store.Get(machine, p.Key); ok && r.agent.System {
+		owner = rec.Owner
+	}
+	d := r.agent.policy.Load().Decide(policy.Query{Peer: id, Operation: op, Key: p.Key, Owner: owner.UID, OwnerUser: owner.User})
+	reason := d.Reason
+	if d.Where != "" {
+		reason = d.Where + ": " + reason
+	}
+	return &wire.CheckPolicyReply{Allowed: d.Allowed, Rule: d.Rule, Reason: reason}, nil
+}
+
+// The number of records that TailAudit gives, and the most that it gives.
+const (
+	tailDefault = 20
+	tailMax     = 500
+)
+
+func (r *request) tailAudit(_ context.Context, p *wire.TailAuditParameters) (*wire.TailAuditReply, error) {
+	n := p.Records
+	setDefault(&n, tailDefault)
+	if n < 1 || n > tailMax {
+		return nil, &keys.Error{Kind: keys.BadRequest, Message: fmt.Sprintf("1 to %d records", tailMax)}
+	}
+	if err := r.allow(policy.Audit, "", r.self()); err != nil {
+		return nil, err
+	}
+	all, uid := r.privileged(), r.conn.peer.UID
+	lines, err := r.agent.Audit.Tail(n, func(rec *audit.Record) bool { return all || rec.Caller != nil && rec.Caller.UID == uid })
+	if err != nil {
+		return nil, err
+	}
+	return &wire.TailAuditReply{Records: lines}, nil
+}
+
+func (r *request) verifyAudit(context.Context, *wire.Empty) (*wire.VerifyAuditReply, error) {
+	if err := r.allow(policy.Audit, "", r.self()); err != nil {
+		return nil, err
+	}
+	s, err := audit.Verify(r.agent.AuditPath)
+	if err != nil {
+		return nil, &keys.Error{Kind: keys.BadRequest, Message: "the audit log was changed: " + err.Error(), Hint: "keep a copy of the file and look at that line"}
+	}
+	return &wire.VerifyAuditReply{Records: int(s.Records), Head: s.Head}, nil
+}
+
+func wireCaller(id peer.Identity) wire.Caller {
+	c := wire.Caller{UID: id.UID, User: id.User, GID: id.GID, Groups: id.Groups, PID: id.PID, Unit: id.Unit}
+	if c.Groups == nil {
+		c.Groups = []uint32{}
+	}
+	return c
+}
+
+func wireDevice(s keys.Status) wire.Device {
+	d := wire.Device{
+		Backend: s.Backend, Device: s.Device, State: string(s.State), Since: s.Since, Reason: s.Reason, Hint: s.Hint,
+		LockedUntil: s.LockedUntil, Software: s.Software, TriesLeft: s.TriesLeft, Maker: s.Maker, Can: []wire.Capability{},
+	}
+	for _, c := range s.Can {
+		d.Can = append(d.Can, wire.Capability{Algorithm: string(c.Algorithm), RSABits: c.RSABits})
+	}
+	return d
+}

@@ -1,0 +1,127 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"holdfast/agent/keys"
+	"holdfast/agent/policy"
+	"holdfast/agent/store"
+	"holdfast/agent/wire"
+)
+
+// unlockKey proves a PIN to the device. The try is written down before it is
+// made, so that a crash cannot give anybody more tries.
+func (r *request) unlockKey(ctx context.Context, p *wire.UnlockKeyParameters) (*wire.UnlockKeyReply, error) {
+	defer clear(p.PIN)
+	rec, e, err := r.find(policy.Unlock, p.Name)
+	if err != nil {
+		return nil, err
+	}
+	until, err := r.agent.unlockTime(p.Seconds)
+	if err == nil {
+		err = checkUnlock(rec, p.PIN)
+	}
+	if err != nil {
+		return nil, r.deny(e, err)
+	}
+	d, err := r.agent.device(rec.Material.Backend)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.permit(e); err != nil {
+		return nil, err
+	}
+	err = r.tryPIN(ctx, d, rec, p.PIN, until)
+	if err := r.outcome(e, err); err != nil {
+		return nil, err
+	}
+	r.agent.setUnlocked(rec, until)
+	return &wire.UnlockKeyReply{UnlockedUntil: until}, nil
+}
+
+func (a *Agent) unlockTime(seconds int) (time.Time, error) {
+	d := a.Limits.UnlockDefault
+	if seconds != 0 {
+		d = time.Duration(seconds) * time.Second
+	}
+	if seconds < 0 || d > a.Limits.UnlockMax {
+		return time.Time{}, &keys.Error{Kind: keys.BadRequest, Message: fmt.Sprintf("a key is unlocked for at most %d s", int(a.Limits.UnlockMax.Seconds()))}
+	}
+	return time.Now().Add(d).UTC(), nil
+}
+
+func checkUnlock(rec store.Record, pin []byte) error {
+	if !rec.Material.PIN {
+		return &keys.Error{Kind: keys.BadRequest, Message: fmt.Sprintf("key %q has no PIN", rec.Name), Hint: "it signs without being unlocked"}
+	}
+	return keys.CheckPIN(pin)
+}
+
+func (r *request) tryPIN(ctx context.Context, d *device, rec store.Record, pin []byte, until time.Time) error {
+	tries := r.agent.Store.PINTries()
+	if err := tries.Begin(rec.Owner.UID, rec.Name); err != nil {
+		return err
+	}
+	err := d.do(ctx, r.caller(), func(ctx context.Context) error {
+		return d.backend.Unlock(ctx, rec.Material, pin, until)
+	})
+	if err == nil {
+		return tries.Succeeded(rec.Owner.UID, rec.Name)
+	}
+	return err
+}
+
+func (r *request) lockKeys(_ context.Context, p *wire.LockKeysParameters) (*wire.Empty, error) {
+	recs := []store.Record{}
+	if p.Name != "" {
+		rec, _, err := r.find(policy.Unlock, p.Name)
+		if err != nil {
+			return nil, err
+		}
+		recs = append(recs, rec)
+	} else {
+		for _, rec := range r.agent.Store.List() {
+			if rec.Material.PIN && rec.Owner.UID == r.conn.peer.UID {
+				recs = append(recs, rec)
+			}
+		}
+	}
+	for _, rec := range recs {
+		r.agent.lock(rec)
+	}
+	return &wire.Empty{}, nil
+}
+
+// lock forgets what unlocking left. It needs no turn in the queue: a key must
+// lock while the device is busy.
+func (a *Agent) lock(rec store.Record) {
+	if d, err := a.device(rec.Material.Backend); err == nil {
+		d.backend.Lock(&rec.Material)
+	}
+	a.setUnlocked(rec, time.Time{})
+}
+
+func (a *Agent) setUnlocked(rec store.Record, until time.Time) {
+	id := idOf(rec)
+	what := "unlock"
+	a.mu.Lock()
+	a.unlocked[id] = until
+	if until.IsZero() {
+		what = "lock"
+		delete(a.unlocked, id)
+	}
+	a.mu.Unlock()
+	a.watch.publish(event{what: what, name: rec.Name, key: &id})
+}
+
+func (a *Agent) unlockedUntil(id keyID) *time.Time {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	until, ok := a.unlocked[id]
+	if !ok || time.Now().After(until) {
+		return nil
+	}
+	return &until
+}

@@ -1,0 +1,223 @@
+package agent_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"holdfast/agent/keys"
+	"holdfast/agent/policy"
+	"holdfast/agent/wire"
+	"holdfast/client/varlink"
+)
+
+// These tests call the agent as other users: the test binary runs itself under
+// another uid, makes one call and prints what came back. They need root.
+
+const childSocket = "AGENT_TEST_SOCKET"
+
+func TestMain(m *testing.M) {
+	if socket := os.Getenv(childSocket); socket != "" {
+		os.Exit(childCall(socket))
+	}
+	os.Exit(m.Run())
+}
+
+// answer is what a child prints.
+type answer struct {
+	Reply   json.RawMessage
+	Error   string // the varlink error's name
+	Message string
+	Lost    bool // the connection was closed
+}
+
+func childCall(socket string) int {
+	var a answer
+	conn, err := net.Dial("unix", socket)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	err = varlink.NewConn(conn).Call(context.Background(), os.Args[1], json.RawMessage(os.Args[2]), &a.Reply)
+	var v *varlink.Error
+	switch {
+	case errors.As(err, &v):
+		var p wire.ErrorParameters
+		json.Unmarshal(v.Parameters, &p)
+		a.Error, a.Message = v.Name, p.Message
+	case err != nil:
+		a.Lost, a.Message = true, err.Error()
+	}
+	if err := json.NewEncoder(os.Stdout).Encode(a); err != nil {
+		return 1
+	}
+	return 0
+}
+
+// as makes a call as uid, whose group has the same number.
+func (r *rig) as(uid uint32, socket, method string, in any) answer {
+	r.t.Helper()
+	parameters, err := json.Marshal(in)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	cmd := exec.Command(r.binary, method, string(parameters))
+	cmd.Env = []string{childSocket + "=" + socket}
+	cmd.Dir = "/"
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}, Pdeathsig: syscall.SIGKILL}
+	out, err := cmd.Output()
+	if err != nil {
+		r.t.Fatalf("as uid %d (these tests need root): %v %s", uid, err, out)
+	}
+	var a answer
+	if err := json.Unmarshal(out, &a); err != nil {
+		r.t.Fatal(err)
+	}
+	return a
+}
+
+// open makes the rig's directory one that every uid can reach, with a copy of
+// the test binary in it.
+func open(r *rig) {
+	dir, err := os.MkdirTemp("", "agent")
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() { os.RemoveAll(dir) })
+	self, err := os.ReadFile("/proc/self/exe")
+	if err == nil {
+		r.binary = filepath.Join(dir, "test")
+		err = os.WriteFile(r.binary, self, 0o755)
+	}
+	if err := errors.Join(err, os.Chmod(dir, 0o755)); err != nil {
+		r.t.Fatal(err)
+	}
+	r.dir = dir
+}
+
+func system(r *rig) {
+	open(r)
+	r.options.System = true
+	r.policy = func() (*policy.Policy, error) { return policy.SystemDefault(), nil }
+}
+
+const alice, bob = 41001, 41002
+
+func keyNames(t *testing.T, a answer) string {
+	t.Helper()
+	var reply wire.ListKeysReply
+	if err := json.Unmarshal(a.Reply, &reply); err != nil {
+		t.Fatalf("%+v: %v", a, err)
+	}
+	var names []string
+	for _, k := range reply.Keys {
+		names = append(names, fmt.Sprintf("%d/%s", k.Owner.UID, k.Name))
+	}
+	return strings.Join(names, " ")
+}
+
+func TestAnotherUserIsClosedUnread(t *testing.T) {
+	r := newRig(t, open)
+	r.create("alice", keys.TLSClient)
+	a := r.as(alice, r.socket, wire.ListKeys, wire.Empty{})
+	if !a.Lost {
+		t.Errorf("another uid got %+v, want a closed connection", a)
+	}
+	last := r.auditLines()[len(r.auditLines())-1]
+	for _, want := range []string{`"connect"`, `"deny"`, fmt.Sprintf(`"uid":%d`, alice)} {
+		if !strings.Contains(last, want) {
+			t.Errorf("the audit log lacks %s: %s", want, last)
+		}
+	}
+}
+
+func TestUsersSeeAndUseTheirOwnKeysOnly(t *testing.T) {
+	r := newRig(t, system)
+	create := func(uid uint32) {
+		t.Helper()
+		if a := r.as(uid, r.socket, wire.CreateKey, wire.CreateKeyParameters{Name: "work", Purpose: "tls-client"}); a.Error != "" || a.Lost {
+			t.Fatalf("uid %d: %+v", uid, a)
+		}
+	}
+	create(alice)
+	if got := keyNames(t, r.as(bob, r.socket, wire.ListKeys, wire.ListKeysParameters{All: true})); got != "" {
+		t.Errorf("bob sees %q, want nothing", got)
+	}
+	for method, in := range map[string]any{
+		wire.GetKey: wire.NameParameters{Name: "work"}, wire.ExportKey: wire.NameParameters{Name: "work"}, wire.DeleteKey: wire.NameParameters{Name: "work"},
+		wire.SignTLSClient: wire.SignTLSClientParameters{Key: "work", Scheme: string(keys.ECDSAP256SHA256), Message: tls13("client")},
+	} {
+		if a := r.as(bob, r.socket, method, in); a.Error != wire.ErrorName(keys.Denied) {
+			t.Errorf("%s as bob: %+v, want Denied", method, a)
+		}
+	}
+	create(bob) // the same name is another key
+	if got, want := keyNames(t, r.as(bob, r.socket, wire.ListKeys, wire.Empty{})), fmt.Sprintf("%d/work", bob); got != want {
+		t.Errorf("bob sees %q, want %q", got, want)
+	}
+	in := wire.SignTLSClientParameters{Key: "work", Scheme: string(keys.ECDSAP256SHA256), Message: tls13("client")}
+	if a := r.as(alice, r.socket, wire.SignTLSClient, in); a.Error != "" || a.Lost {
+		t.Errorf("alice with her own key: %+v", a)
+	}
+}
+
+func TestAuditShowsUsersTheirOwnRecordsOnly(t *testing.T) {
+	r := newRig(t, system)
+	r.as(alice, r.socket, wire.CreateKey, wire.CreateKeyParameters{Name: "mine", Purpose: "tls-client"})
+	a := r.as(bob, r.socket, wire.TailAudit, wire.Empty{})
+	if a.Error != "" || strings.Contains(string(a.Reply), "mine") {
+		t.Errorf("bob sees %s %s", a.Reply, a.Error)
+	}
+	a = r.as(alice, r.socket, wire.TailAudit, wire.Empty{})
+	if !strings.Contains(string(a.Reply), "mine") {
+		t.Errorf("alice sees %s %s", a.Reply, a.Error)
+	}
+}
+
+func TestMachineKeysNeedARule(t *testing.T) {
+	r := newRig(t, system)
+	admin := r.listenAdmin()
+	made := r.as(0, admin, wire.CreateKey, wire.CreateKeyParameters{Name: "node", Purpose: "tls-client"})
+	if made.Error != "" || made.Lost {
+		t.Fatalf("root over the admin socket: %+v", made)
+	}
+	in := wire.SignTLSClientParameters{Key: "node", Scheme: string(keys.ECDSAP256SHA256), Message: tls13("client")}
+	if a := r.as(alice, r.socket, wire.SignTLSClient, in); a.Error != wire.ErrorName(keys.Denied) {
+		t.Errorf("without a rule: %+v, want Denied", a)
+	}
+	rules := fmt.Sprintf("version: 1\nrules:\n- name: node\n  allow: [sign-tls-client]\n  uids: [%d]\n  keys: [node]\n  owner: machine\n", alice)
+	r.policy = func() (*policy.Policy, error) { return policy.Parse("policy.yaml", []byte(rules)) }
+	if err := r.agent.Reload(); err != nil {
+		t.Fatal(err)
+	}
+	if a := r.as(alice, r.socket, wire.SignTLSClient, in); a.Error != "" || a.Lost {
+		t.Errorf("with a rule: %+v", a)
+	}
+	if a := r.as(alice, r.socket, wire.DeleteKey, wire.NameParameters{Name: "node"}); a.Error != wire.ErrorName(keys.Denied) {
+		t.Errorf("a rule for one operation let another through: %+v", a)
+	}
+	if a := r.as(bob, r.socket, wire.ListKeys, wire.Empty{}); !a.Lost {
+		t.Errorf("bob, whom no rule names: %+v, want a closed connection", a)
+	}
+}
+
+func TestRefusalsDoNotFillTheLog(t *testing.T) {
+	r := newRig(t, open)
+	before := len(r.auditLines())
+	for range 40 {
+		if a := r.as(alice, r.socket, wire.ListKeys, wire.Empty{}); !a.Lost {
+			t.Fatalf("%+v", a)
+		}
+	}
+	if got := len(r.auditLines()) - before; got != 20 {
+		t.Errorf("40 refused connections left %d records, want 20", got)
+	}
+}

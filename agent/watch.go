@@ -1,0 +1,112 @@
+package agent
+
+import (
+	"context"
+	"sync"
+
+	"holdfast/agent/keys"
+	"holdfast/agent/wire"
+	"holdfast/client/varlink"
+)
+
+// event is one change that Watch announces. An event about a key carries its
+// owner, and only those who may list the key hear of it.
+type event struct {
+	what, name, state string
+	key               *keyID
+}
+
+// watchBacklog is how many events a slow watcher may be behind before it is
+// dropped: it then connects again and asks for the present state.
+const watchBacklog = 64
+
+// watchers hands events to everybody who watches. Use init before anything else.
+type watchers struct {
+	mu   sync.Mutex
+	subs map[chan event]struct{}
+	over bool
+}
+
+func (w *watchers) init() { w.subs = map[chan event]struct{}{} }
+
+func (w *watchers) subscribe() chan event {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	ch := make(chan event, watchBacklog)
+	if w.over {
+		close(ch)
+		return ch
+	}
+	w.subs[ch] = struct{}{}
+	return ch
+}
+
+func (w *watchers) unsubscribe(ch chan event) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.drop(ch)
+}
+
+// drop is called with mu held.
+func (w *watchers) drop(ch chan event) {
+	if _, ok := w.subs[ch]; ok {
+		delete(w.subs, ch)
+		close(ch)
+	}
+}
+
+func (w *watchers) publish(e event) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for ch := range w.subs {
+		select {
+		case ch <- e:
+		default:
+			w.drop(ch)
+		}
+	}
+}
+
+// close ends every watch and those to come.
+func (w *watchers) close() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.over = true
+	for ch := range w.subs {
+		w.drop(ch)
+	}
+}
+
+// errWatchEnds is what a watcher is told who fell behind or whom the agent
+// outlived.
+var errWatchEnds = &keys.Error{Kind: keys.Busy, Message: "the watch ended", Hint: "connect again, and ask for the present state"}
+
+// watchCall sends changes as they come. Anybody who was admitted may watch; of
+// keys they hear what policy lets them list.
+func (a *Agent) watchCall(ctx context.Context, call *varlink.Call) error {
+	var p wire.Empty
+	if err := call.Decode(&p); err != nil {
+		return err
+	}
+	r := a.newRequest(ctx)
+	ch := a.watch.subscribe()
+	defer a.watch.unsubscribe(ch)
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-call.Stopping():
+			return errWatchEnds
+		case e, ok := <-ch:
+			if !ok {
+				return errWatchEnds
+			}
+			if e.key != nil && !r.maySee(*e.key) {
+				continue
+			}
+			if err := call.Continue(wire.WatchReply{What: e.what, Name: e.name, State: e.state}); err != nil {
+				return err
+			}
+		}
+	}
+}
