@@ -275,7 +275,7 @@ func TestListenerInPIDNamespaceRefusesStrangers(t *testing.T) {
 func TestWithoutPeerPidfd(t *testing.T) {
 	needRoot(t)
 	path := publicDirectory(t) + "/s"
-	server := start(t, nil, "filter", "listen="+path, "accept", "alive", "wait", "alive", "accept", "wait", "accept")
+	server := start(t, nil, "filter", "listen="+path, "accept", "alive", "wait", "alive", "wait", "accept", "wait", "accept")
 	server.expect("listening")
 
 	client := start(t, nil, "setgroups=27", "setgid=33", "setuid=33", "connect="+path, "say=ready", "wait")
@@ -298,6 +298,7 @@ func TestWithoutPeerPidfd(t *testing.T) {
 
 	changed := start(t, nil, "connect="+path, "setuid=1000", "say=ready", "wait")
 	changed.expect("ready")
+	server.resume()
 	if v := server.verdict(); !v.Gone || v.Identity.UID != 0 {
 		t.Errorf("changed its user: got %+v, want it refused", v)
 	}
