@@ -1,0 +1,175 @@
+package tpm_test
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"flag"
+	mathrand "math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-tpm-tools/simulator"
+	"github.com/google/go-tpm/tpm2"
+
+	"holdfast/agent/keys"
+	"holdfast/agent/keys/keystest"
+	"holdfast/test/swtpm"
+	"holdfast/tpm"
+)
+
+// A chip is Microsoft's reference TPM inside this process. There can be one at
+// a time: the code has its state in global variables.
+type chip struct {
+	mu     sync.Mutex
+	device *simulator.Simulator
+	mutate func(cc tpm2.TPMCC, reply []byte) []byte // nil: replies stay as they are
+}
+
+func newChip(t *testing.T) *chip {
+	t.Helper()
+	device, err := simulator.Get()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &chip{device: device}
+	t.Cleanup(func() { device.Close() })
+	return c
+}
+
+// swap puts another TPM in the chip's place.
+func (c *chip) swap(t *testing.T) {
+	t.Helper()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := c.device.ManufactureReset(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (c *chip) config() tpm.Config {
+	return tpm.Config{Device: "swtpm:simulator", Dial: func(context.Context) (tpm.Conn, error) { return chipConn{c}, nil }}
+}
+
+// A chipConn is a tpm.Conn to a chip. Its commands cannot be interrupted; none
+// takes long.
+type chipConn struct{ *chip }
+
+func (c chipConn) Exchange(ctx context.Context, command, reply []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := ctx.Err(); err != nil {
+		return 0, err
+	}
+	if _, err := c.device.Write(command); err != nil {
+		return 0, err
+	}
+	n, err := c.device.Read(reply)
+	if err == nil && c.mutate != nil {
+		n = copy(reply, c.mutate(tpm2.TPMCC(binary.BigEndian.Uint32(command[6:])), reply[:n]))
+	}
+	return n, err
+}
+
+func (chipConn) Close() error { return nil }
+
+// TestKeystestSimulator: the suite on the reference implementation.
+func TestKeystestSimulator(t *testing.T) {
+	keystest.Run(t, func(t *testing.T) keystest.Harness {
+		c := newChip(t)
+		return keystest.Harness{
+			Open: func(t *testing.T) keys.Backend { return openTPM(t, c.config()) },
+			Other: func(t *testing.T) keys.Backend {
+				c.swap(t)
+				return openTPM(t, c.config())
+			},
+			Can: swtpmKeys, Slots: 3, WrongPINs: swtpmWrongPINs, Persistent: true,
+		}
+	})
+}
+
+// mutants is how many damaged replies TestDamagedReplies makes up; more with
+// -mutants.
+var mutants = flag.Int("mutants", 25_000, "damaged replies to TPM2_Sign")
+
+// A tally counts what became of damaged replies.
+type tally struct{ replies, refused, caught, verified int }
+
+// TestDamagedReplies: whatever comes back from the device in place of a
+// signature, Sign returns an error, or something that verification finds out,
+// or after another try a true signature. It never panics, and the key goes on
+// signing afterwards.
+func TestDamagedReplies(t *testing.T) {
+	c := newChip(t)
+	b := openTPM(t, c.config())
+	m, err := b.Create(t.Context(), keys.Template{Purpose: keys.TLSClient, Algorithm: keys.ES256})
+	if err != nil {
+		t.Fatal(err)
+	}
+	seed, start := mathrand.Uint64(), time.Now()
+	r := mathrand.New(mathrand.NewPCG(seed, 0))
+	var got tally
+	damage := func(cc tpm2.TPMCC, reply []byte) []byte {
+		if cc != tpm2.TPMCCSign {
+			return reply
+		}
+		got.replies++
+		return swtpm.Damage(r, reply)
+	}
+	for i := 0; got.replies < *mutants; i++ {
+		c.setMutation(damage)
+		got.note(t, seed, trySign(t, b, m))
+		c.setMutation(nil)
+		if i%100 == 0 {
+			if err := trySign(t, b, m); err != nil {
+				t.Fatalf("seed %d: an undamaged signature after %d damaged ones: %v", seed, i, err)
+			}
+		}
+	}
+	t.Logf("seed %d: %d damaged replies in %v: %d errors, %d caught by verification, %d true signatures",
+		seed, got.replies, time.Since(start).Round(time.Millisecond), got.refused, got.caught, got.verified)
+	if got.refused == 0 || got.caught == 0 {
+		t.Errorf("got %+v, want some of each kind: was anything damaged?", got)
+	}
+}
+
+func (c *chip) setMutation(m func(tpm2.TPMCC, []byte) []byte) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.mutate = m
+}
+
+func (y *tally) note(t *testing.T, seed uint64, err error) {
+	t.Helper()
+	var e *keys.Error
+	switch {
+	case err == nil:
+		y.verified++
+	case !errors.As(err, &e):
+		t.Errorf("seed %d, reply %d: got %v, want a keys.Error", seed, y.replies, err)
+	case e.Kind == keys.KeyMismatch:
+		y.caught++
+	default:
+		y.refused++
+	}
+}
+
+// trySign has m sign as the agent does: what does not verify is key-mismatch.
+func trySign(t *testing.T, b keys.Backend, m keys.Material) error {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	digest := make([]byte, 32)
+	rand.Read(digest)
+	signature, err := b.Sign(ctx, m, keys.ECDSAP256SHA256, digest)
+	if err != nil {
+		return err
+	}
+	public, err := keys.ParsePublic(m.Public)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return keys.Verify(public, keys.ECDSAP256SHA256, digest, signature)
+}
