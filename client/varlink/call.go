@@ -39,7 +39,8 @@ func (c *Call) Decode(into any) error {
 
 // Reply sends the one final reply; nil stands for a reply without members. It
 // fails when the peer has gone, when there has been a final reply already, and
-// when the message would be over MaxMessage, in which case another may follow.
+// when the message would be over MaxMessage, in which case another may follow. A
+// oneway call gets no reply, and Reply, as Continue, only takes note.
 func (c *Call) Reply(out any) error {
 	return c.send(outgoing{Parameters: out}, true)
 }
@@ -69,6 +70,7 @@ func (c *Call) send(message outgoing, final bool) error {
 	case c.done:
 		return fmt.Errorf("%s has replied already", c.Method)
 	case c.request.Oneway:
+		c.done = final
 		return nil
 	}
 	if message.Parameters == nil {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -80,15 +81,21 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-// A call goes on being cancellable after the service was told to stop.
-func TestCloseCancelsWhileStopping(t *testing.T) {
+// A call goes on undisturbed after the service was told to stop, and the peer can
+// still cancel it.
+func TestStoppingCall(t *testing.T) {
 	ctx, stop := context.WithCancel(context.Background())
 	events := make(chan string)
 	s := testService(nil)
 	s.Interfaces[0].Methods["Wait"] = func(ctx context.Context, call *Call) error {
 		events <- "started"
 		<-call.Stopping()
-		events <- "stopping"
+		select {
+		case <-ctx.Done():
+			events <- "cancelled by the stop"
+		case <-time.After(50 * time.Millisecond):
+			events <- "goes on"
+		}
 		<-ctx.Done()
 		return ctx.Err()
 	}
@@ -96,9 +103,45 @@ func TestCloseCancelsWhileStopping(t *testing.T) {
 	conn.Write([]byte(`{"method":"org.example.test.Wait"}` + "\x00"))
 	receive(t, events, "start")
 	stop()
-	receive(t, events, "stop")
+	if got := receive(t, events, "answer"); got != "goes on" {
+		t.Errorf("got %s, want goes on", got)
+	}
 	conn.Close()
 	receive(t, ended, "end")
+}
+
+// late is a connection on which the service is told to stop at the worst moment:
+// just before it sets the deadline of its next read.
+type late struct {
+	net.Conn
+	stop func()
+	past chan struct{} // closed when the stop has set its deadline
+	once sync.Once
+}
+
+func (c *late) SetReadDeadline(d time.Time) error {
+	if d.Equal(past) {
+		defer close(c.past)
+		return c.Conn.SetReadDeadline(d)
+	}
+	c.once.Do(func() {
+		c.stop()
+		<-c.past
+	})
+	return c.Conn.SetReadDeadline(d)
+}
+
+func TestStopBeforeDeadline(t *testing.T) {
+	ours, theirs := socketPair(t)
+	defer ours.Close()
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() {
+		ended <- testService(nil).ServeConn(ctx, &late{Conn: theirs, stop: stop, past: make(chan struct{})})
+	}()
+	if err := receive(t, ended, "end"); err != nil {
+		t.Errorf("ServeConn: %v", err)
+	}
 }
 
 func TestStoppedServiceTakesNothing(t *testing.T) {

@@ -198,7 +198,7 @@ func (c *serving) finish(call *Call, err error) error {
 	switch {
 	case call.lost != nil:
 		return call.ended()
-	case call.request.Oneway, call.done:
+	case call.done:
 		return nil
 	case err == nil:
 		err = fmt.Errorf("%s returned without a reply", call.Method)

@@ -243,6 +243,41 @@ func TestReplies(t *testing.T) {
 	}
 }
 
+func TestSecondReply(t *testing.T) {
+	failures := make(chan error, 2)
+	s := testService(nil)
+	s.Interfaces[0].Methods["Wait"] = func(_ context.Context, call *Call) error {
+		err := call.Reply(nil)
+		failures <- call.Reply(number{2})
+		failures <- call.Continue(number{3})
+		return err
+	}
+	conn, _ := serve(t, context.Background(), s)
+	request := `{"method":"org.example.test.Wait","more":true}` + "\x00"
+	if got, want := exchange(t, conn, request), `{"parameters":{}}`; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	for range 2 {
+		if err := receive(t, failures, "second reply"); err == nil {
+			t.Error("a reply after the final one was sent")
+		}
+	}
+	if got, want := exchange(t, conn, good+"\x00"), `{"parameters":{"text":"hi"}}`; got != want {
+		t.Errorf("next call: got %s, want %s", got, want)
+	}
+}
+
+// Without OnError an error that has no name on the wire ends the connection.
+func TestNoOnError(t *testing.T) {
+	s := testService(nil)
+	s.OnError = nil
+	conn, ended := serve(t, context.Background(), s)
+	conn.Write([]byte(`{"method":"org.example.test.Fail"}` + "\x00"))
+	if err := receive(t, ended, "end"); !errors.Is(err, errOwn) {
+		t.Errorf("got %v, want %v", err, errOwn)
+	}
+}
+
 func TestInterfaceDescriptions(t *testing.T) {
 	conn, _ := serve(t, context.Background(), testService(nil))
 	c := NewConn(conn)
