@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -31,7 +32,7 @@ type rig struct {
 	t       *testing.T
 	dir     string
 	socket  string
-	memory  *keystest.Memory
+	memory  *device
 	agent   *agent.Agent
 	store   *store.Store
 	audit   *audit.Log
@@ -40,9 +41,21 @@ type rig struct {
 	binary  string // a copy of this test that other users can run
 }
 
+// device counts what it is told to delete.
+type device struct {
+	*keystest.Memory
+	deleted atomic.Int32
+}
+
+// Delete implements keys.Backend.
+func (d *device) Delete(ctx context.Context, m keys.Material) error {
+	d.deleted.Add(1)
+	return d.Memory.Delete(ctx, m)
+}
+
 func newRig(t *testing.T, change ...func(*rig)) *rig {
 	t.Helper()
-	r := &rig{t: t, dir: t.TempDir(), memory: keystest.NewMemory()}
+	r := &rig{t: t, dir: t.TempDir(), memory: &device{Memory: keystest.NewMemory()}}
 	r.policy = func() (*policy.Policy, error) { return policy.UserDefault(uint32(os.Getuid())), nil }
 	for _, c := range change {
 		c(r)
@@ -360,5 +373,145 @@ func TestPurposesWithoutVerbAreRefused(t *testing.T) {
 		}
 		err := r.call(wire.CreateKey, wire.CreateKeyParameters{Name: "x", Purpose: string(p)}, &wire.KeyReply{})
 		wantKind(t, err, keys.Unsupported)
+	}
+}
+
+func TestPINIsTriedTwiceAnHour(t *testing.T) {
+	r := newRig(t)
+	r.create("alice", keys.TLSClient, func(p *wire.CreateKeyParameters) { p.PIN = []byte("right-pin") })
+	_, err := r.signClient("alice")
+	wantKind(t, err, keys.PINRequired)
+	unlock := func(pin string) error {
+		return r.call(wire.UnlockKey, wire.UnlockKeyParameters{Name: "alice", PIN: []byte(pin)}, &wire.UnlockKeyReply{})
+	}
+	wantKind(t, unlock("wrong-pin"), keys.PINRequired)
+	if err := unlock("right-pin"); err != nil {
+		t.Fatalf("the right PIN after a wrong one: %v", err)
+	}
+	if _, err := r.signClient("alice"); err != nil {
+		t.Errorf("after unlock: %v", err)
+	}
+	if err := r.call(wire.LockKeys, wire.Empty{}, &wire.Empty{}); err != nil {
+		t.Fatal(err)
+	}
+	_, err = r.signClient("alice")
+	wantKind(t, err, keys.PINRequired)
+	wantKind(t, unlock("wrong-pin"), keys.PINRequired)
+	wantKind(t, unlock("wrong-pin"), keys.PINRequired)
+	wantKind(t, unlock("right-pin"), keys.PINBlocked) // the right one, but no more tries this hour
+	for _, line := range r.auditLines() {
+		if strings.Contains(line, "right-pin") || strings.Contains(line, "wrong-pin") {
+			t.Errorf("a PIN is in the audit log: %s", line)
+		}
+	}
+}
+
+func TestUnlockLastsAsLongAsAsked(t *testing.T) {
+	r := newRig(t)
+	r.create("alice", keys.TLSClient, func(p *wire.CreateKeyParameters) { p.PIN = []byte("right-pin") })
+	for seconds, want := range map[int]time.Duration{0: 15 * time.Minute, 60: time.Minute, 3600: time.Hour} {
+		var reply wire.UnlockKeyReply
+		p := wire.UnlockKeyParameters{Name: "alice", PIN: []byte("right-pin"), Seconds: seconds}
+		if err := r.call(wire.UnlockKey, p, &reply); err != nil {
+			t.Fatal(err)
+		}
+		if got := time.Until(reply.UnlockedUntil); got > want || got < want-time.Minute/2 {
+			t.Errorf("%d s: unlocked for %v, want %v", seconds, got, want)
+		}
+	}
+	for _, seconds := range []int{-1, 3601} {
+		p := wire.UnlockKeyParameters{Name: "alice", PIN: []byte("right-pin"), Seconds: seconds}
+		wantKind(t, r.call(wire.UnlockKey, p, &wire.UnlockKeyReply{}), keys.BadRequest)
+	}
+}
+
+func TestWatchTellsOfKeysAndPolicy(t *testing.T) {
+	r := newRig(t)
+	events := make(chan wire.WatchReply, 16)
+	ended := make(chan error, 1)
+	c := r.dial()
+	go func() {
+		ended <- c.CallMore(t.Context(), wire.Watch, wire.Empty{}, func(raw json.RawMessage, _ bool) error {
+			var e wire.WatchReply
+			err := json.Unmarshal(raw, &e)
+			events <- e
+			return err
+		})
+	}()
+	next := func() wire.WatchReply {
+		t.Helper()
+		select {
+		case e := <-events:
+			return e
+		case err := <-ended:
+			t.Fatalf("the watch ended: %v", err)
+		case <-time.After(5 * time.Second):
+			t.Fatal("nothing came")
+		}
+		return wire.WatchReply{}
+	}
+	r.waitForWatcher()
+	r.create("alice", keys.TLSClient)
+	if got, want := next(), (wire.WatchReply{What: "key", Name: "alice"}); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	if err := r.agent.Reload(); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := next(), (wire.WatchReply{What: "policy"}); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	c.Close()
+	if err := <-ended; err == nil {
+		t.Error("the watch ended without an error")
+	}
+}
+
+// waitForWatcher returns once somebody watches, so that no event is lost.
+func (r *rig) waitForWatcher() {
+	r.t.Helper()
+	for deadline := time.Now().Add(5 * time.Second); r.agent.Watchers() == 0; {
+		if time.Now().After(deadline) {
+			r.t.Fatal("nobody watches")
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+func TestBoundKeysAreRefusedUntilServersCanBeVerified(t *testing.T) {
+	r := newRig(t)
+	r.create("alice", keys.TLSClient)
+	p := wire.BindKeyParameters{Name: "alice", Servers: []wire.Server{{Address: "api.example:6443", CA: "x"}}}
+	wantKind(t, r.call(wire.BindKey, p, &wire.KeyReply{}), keys.Unsupported)
+}
+
+func TestFailedStoreLeavesNothingInTheDevice(t *testing.T) {
+	r := newRig(t)
+	path := filepath.Join(r.dir, "state", "keys", fmt.Sprint(os.Getuid()))
+	r.create("first", keys.TLSClient) // makes the directory
+	if err := os.WriteFile(filepath.Join(path, "alice.json"), []byte("not a record"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	err := r.call(wire.CreateKey, wire.CreateKeyParameters{Name: "alice", Purpose: "tls-client"}, &wire.KeyReply{})
+	if err == nil {
+		t.Fatal("a key was made over a file that was in the way")
+	}
+	if got := r.memory.deleted.Load(); got != 1 {
+		t.Errorf("the device was told to delete %d keys, want 1", got)
+	}
+	if data, _ := os.ReadFile(filepath.Join(path, "alice.json")); string(data) != "not a record" {
+		t.Errorf("the file in the way is now %q", data)
+	}
+}
+
+func TestConnectionsOfOneUserAreBounded(t *testing.T) {
+	r := newRig(t, func(r *rig) { r.options.Limits.ConnectionsPerPeer = 3 })
+	for range 3 {
+		if err := r.dial().Call(t.Context(), wire.ListKeys, wire.Empty{}, &wire.ListKeysReply{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := r.call(wire.ListKeys, wire.Empty{}, &wire.ListKeysReply{}); err == nil {
+		t.Error("a fourth connection was served")
 	}
 }

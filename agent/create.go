@@ -79,7 +79,8 @@ func (r *request) newRecord(name string, t keys.Template, tls12 bool, requestID 
 func (r *request) add(ctx context.Context, op policy.Operation, rec store.Record, t keys.Template, backend string, make func(context.Context, keys.Backend) (keys.Material, error)) (*wire.KeyReply, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), createTimeout)
 	defer cancel()
-	if err := r.allow(op, rec.Name, rec.Owner); err != nil {
+	e, err := r.allow(op, rec.Name, rec.Owner)
+	if err != nil {
 		return nil, err
 	}
 	if old, ok := r.agent.Store.Get(rec.Owner.UID, rec.Name); ok {
@@ -89,7 +90,7 @@ func (r *request) add(ctx context.Context, op policy.Operation, rec store.Record
 	if err != nil {
 		return nil, err
 	}
-	e := entry{op: op, key: rec.Name, owner: rec.Owner, purpose: rec.Purpose}
+	e.purpose = rec.Purpose
 	if err := r.permit(e); err != nil {
 		return nil, err
 	}
@@ -117,7 +118,7 @@ func (r *request) addOn(ctx context.Context, d *device, rec *store.Record, pin [
 	if err != nil {
 		return err
 	}
-	if err := describe(rec, m, d.last()); err != nil {
+	if err := describe(rec, m, d.look(ctx, statusPatience)); err != nil {
 		return r.undo(d, m, err)
 	}
 	if err := r.agent.Store.Create(*rec); err != nil {

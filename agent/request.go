@@ -46,14 +46,15 @@ func (r *request) decide(op policy.Operation, key string, owner store.Owner) pol
 	})
 }
 
-// allow asks the policy about something that is no particular key's, records a
+// allow asks the policy about something that is no existing key's, records a
 // refusal, and returns it as an error.
-func (r *request) allow(op policy.Operation, key string, owner store.Owner) error {
+func (r *request) allow(op policy.Operation, key string, owner store.Owner) (entry, error) {
 	d := r.decide(op, key, owner)
+	e := entry{op: op, key: key, owner: owner, rule: d.Rule}
 	if d.Allowed {
-		return nil
+		return e, nil
 	}
-	return r.deny(entry{op: op, key: key, owner: owner, rule: d.Rule}, denied(op, key, r.conn.peer.UID))
+	return e, r.deny(e, denied(op, key, r.conn.peer.UID))
 }
 
 // find resolves a key's name, the caller's own keys first and then the

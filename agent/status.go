@@ -94,7 +94,7 @@ func (r *request) tailAudit(_ context.Context, p *wire.TailAuditParameters) (*wi
 	if n < 1 || n > tailMax {
 		return nil, &keys.Error{Kind: keys.BadRequest, Message: fmt.Sprintf("1 to %d records", tailMax)}
 	}
-	if err := r.allow(policy.Audit, "", r.self()); err != nil {
+	if _, err := r.allow(policy.Audit, "", r.self()); err != nil {
 		return nil, err
 	}
 	all, uid := r.privileged(), r.conn.peer.UID
@@ -106,7 +106,7 @@ func (r *request) tailAudit(_ context.Context, p *wire.TailAuditParameters) (*wi
 }
 
 func (r *request) verifyAudit(context.Context, *wire.Empty) (*wire.VerifyAuditReply, error) {
-	if err := r.allow(policy.Audit, "", r.self()); err != nil {
+	if _, err := r.allow(policy.Audit, "", r.self()); err != nil {
 		return nil, err
 	}
 	s, err := audit.Verify(r.agent.AuditPath)

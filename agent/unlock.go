@@ -60,15 +60,20 @@ func checkUnlock(rec store.Record, pin []byte) error {
 }
 
 func (r *request) tryPIN(ctx context.Context, d *device, rec store.Record, pin []byte, until time.Time) error {
-	tries := r.agent.Store.PINTries()
-	if err := tries.Begin(rec.Owner.UID, rec.Name); err != nil {
+	records, uid, name := r.agent.Store, rec.Owner.UID, rec.Name
+	if err := records.SpendPINTry(uid, name); err != nil {
 		return err
 	}
 	err := d.do(ctx, r.caller(), func(ctx context.Context) error {
 		return d.backend.Unlock(ctx, rec.Material, pin, until)
 	})
-	if err == nil {
-		return tries.Succeeded(rec.Owner.UID, rec.Name)
+	switch keys.KindOf(err) {
+	case "":
+		return records.ClearPINTries(uid, name)
+	case keys.Busy, keys.DeviceAbsent, keys.DeviceLocked, keys.PINBlocked: // the device never saw the PIN
+		if e := records.ReturnPINTry(uid, name); e != nil {
+			r.agent.Log.Error("PIN try", "error", e)
+		}
 	}
 	return err
 }

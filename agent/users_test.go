@@ -70,7 +70,7 @@ func (r *rig) as(uid uint32, socket, method string, in any) answer {
 		r.t.Fatal(err)
 	}
 	cmd := exec.Command(r.binary, method, string(parameters))
-	cmd.Env = []string{childSocket + "=" + socket}
+	cmd.Env = []string{childSocket + "=" + socket, "GORACE=atexit_sleep_ms=0"}
 	cmd.Dir = "/"
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}, Pdeathsig: syscall.SIGKILL}
 	out, err := cmd.Output()

@@ -18,7 +18,6 @@ import (
 	"syscall"
 	"time"
 
-	"holdfast/agent"
 	"holdfast/agent/keys"
 	"holdfast/systemd/notify"
 )
