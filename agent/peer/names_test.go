@@ -223,10 +223,14 @@ func FuzzParseEntries(f *testing.F) {
 		f.Fatal("no seeds")
 	}
 	for _, s := range seeds {
-		f.Add(s, passwdFields)
-		f.Add(s, groupFields)
+		f.Add(s, true)
+		f.Add(s, false)
 	}
-	f.Fuzz(func(t *testing.T, text string, fields int) {
+	f.Fuzz(func(t *testing.T, text string, group bool) {
+		fields := passwdFields
+		if group {
+			fields = groupFields
+		}
 		for _, e := range parseEntries(text, fields) {
 			if !userName(e.name) || !strings.Contains(text, e.name+":") {
 				t.Errorf("%q gave %+v", text, e)

@@ -266,7 +266,7 @@ func start(t *testing.T, attributes *syscall.SysProcAttr, steps ...string) *proc
 		t.Fatal(err)
 	}
 	cmd := exec.Command(path, steps...)
-	cmd.Env = []string{roleVariable + "=1"}
+	cmd.Env = []string{roleVariable + "=1", "GORACE=atexit_sleep_ms=0"} // the race detector would sleep a second
 	cmd.SysProcAttr = attributes
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
