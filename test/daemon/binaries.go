@@ -1,0 +1,85 @@
+// Package daemon gives tests the real programs: built once per test process,
+// and an agent process of its own for each test that wants one.
+//
+// Start at [Start], which returns when the agent answers, and at [Launch] for
+// an agent that is not supposed to come up. Every process is ended by its id
+// when its test ends, and by the kernel when the test process dies.
+//
+// Nothing here is a fake: what a test sees of the agent is its socket, its
+// standard error, its exit status and /proc.
+package daemon
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"sync"
+)
+
+// A TB is what the package wants of a test. Every [testing.TB] is one.
+type TB interface {
+	Helper()
+	Fatalf(format string, args ...any)
+	Cleanup(func())
+}
+
+// The programs that can be built, by the directories of their mains.
+const (
+	AgentProgram = "agent/holdfast-agent"
+	Tool         = "client/holdfast"
+)
+
+// The products of this test process. Each is built when first asked for.
+var (
+	directory = sync.OnceValues(func() (string, error) {
+		dir, err := os.MkdirTemp("", "holdfast-bin-")
+		if err == nil {
+			err = os.Chmod(dir, 0o755) // other uids run them too
+		}
+		return dir, err
+	})
+	agent = sync.OnceValues(func() (string, error) { return build(AgentProgram) })
+	tool  = sync.OnceValues(func() (string, error) { return build(Tool) })
+)
+
+// build makes a program as it is shipped: static, without the paths of this
+// machine.
+func build(program string) (string, error) {
+	dir, err := directory()
+	if err != nil {
+		return "", err
+	}
+	_, here, _, _ := runtime.Caller(0)
+	out := filepath.Join(dir, filepath.Base(program))
+	cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-o", out, "./"+program)
+	cmd.Dir = filepath.Join(filepath.Dir(here), "..", "..")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if text, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("go build %s: %w\n%s", program, err, text)
+	}
+	return out, nil
+}
+
+// Program returns the path of a program, which it builds when nobody has asked
+// for it before.
+func Program(tb TB, program string) string {
+	tb.Helper()
+	made := agent
+	if program == Tool {
+		made = tool
+	}
+	path, err := made()
+	if err != nil {
+		tb.Fatalf("%v", err)
+	}
+	return path
+}
+
+// Remove removes what was built; TestMain calls it last.
+func Remove() {
+	if dir, err := directory(); err == nil {
+		_ = os.RemoveAll(dir)
+	}
+}

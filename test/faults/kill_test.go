@@ -1,0 +1,115 @@
+package faults_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"holdfast/agent/keys"
+	"holdfast/agent/wire"
+	"holdfast/client"
+	"holdfast/test/daemon"
+	"holdfast/test/swtpm"
+)
+
+// kills is how often TestKillDuringCreation cuts the agent off (figure G8 of the
+// project's goals: no acknowledged key lost in 200).
+const kills = 200
+
+// TestKillDuringCreation kills the agent at a random moment while it makes a
+// key. A key that was acknowledged signs afterwards; any other is either there
+// and signs, or is not there; and no file is left that the agent cannot explain.
+func TestKillDuringCreation(t *testing.T) {
+	t.Parallel()
+	seed := uint64(time.Now().UnixNano())
+	random, start := rand.New(rand.NewPCG(seed, 0)), time.Now()
+	tpm, dir := swtpm.Start(t), daemon.Dir(t)
+	var acknowledged []wire.Key
+	unheard := 0
+	span := 20 * time.Millisecond // corrected to what a creation takes
+	a := daemon.Start(t, daemon.Options{Dir: dir, Device: tpm.Device()})
+	for round := range kills {
+		name := fmt.Sprintf("k%d", round)
+		made := make(chan *wire.Key, 1)
+		begun := time.Now()
+		go func() { made <- tryCreate(a, name) }()
+		time.Sleep(time.Duration(random.Int64N(int64(span)))) // the moment is what is under test
+		a.Kill()
+		k := <-made
+		if k != nil {
+			acknowledged = append(acknowledged, *k)
+			span = max(time.Since(begun), 5*time.Millisecond)
+		} else {
+			span += span / 20
+		}
+		a = daemon.Start(t, daemon.Options{Dir: dir, Device: tpm.Device()})
+		unheard += checkRound(t, seed, a, name, k)
+	}
+	c := connect(t, a)
+	for _, k := range acknowledged {
+		if err := sign(within(t, 10*time.Second), c, k); err != nil {
+			t.Errorf("seed %d: acknowledged key %s: %v", seed, k.Name, err)
+		}
+	}
+	if len(acknowledged) == 0 || len(acknowledged) == kills {
+		t.Errorf("seed %d: %d of %d keys acknowledged: the kills did not hit", seed, len(acknowledged), kills)
+	}
+	t.Logf("seed %d: %d kills: %d keys acknowledged, all sign; %d made and not acknowledged, all sign; %v",
+		seed, kills, len(acknowledged), unheard, time.Since(start).Round(time.Millisecond))
+}
+
+// tryCreate returns the key if the agent has acknowledged it.
+func tryCreate(a *daemon.Agent, name string) *wire.Key {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	c, err := client.Dial(ctx, &client.Options{Socket: a.Socket})
+	if err != nil {
+		return nil
+	}
+	defer c.Close()
+	k, err := c.CreateKey(ctx, wire.CreateKeyParameters{Name: name, Purpose: string(keys.TLSClient)})
+	if err != nil {
+		return nil
+	}
+	return &k
+}
+
+// checkRound looks at what a killed agent has left. It returns 1 for a key that
+// is there although nobody was told.
+func checkRound(t *testing.T, seed uint64, a *daemon.Agent, name string, acknowledged *wire.Key) int {
+	t.Helper()
+	c := connect(t, a)
+	defer c.Close()
+	ctx := within(t, 10*time.Second)
+	status, err := c.Status(ctx)
+	if err != nil {
+		t.Fatalf("seed %d: %v", seed, err)
+	}
+	for _, n := range status.Notices {
+		if n.Message != "" && !benign(n.Message) {
+			t.Errorf("seed %d, %s: %s", seed, name, n.Message)
+		}
+	}
+	k, err := c.GetKey(ctx, name)
+	switch {
+	case keys.KindOf(err) == keys.Denied && acknowledged == nil:
+		return 0
+	case err != nil:
+		t.Fatalf("seed %d: key %s, acknowledged %v: %v", seed, name, acknowledged != nil, err)
+	}
+	if err := sign(ctx, c, k); err != nil {
+		t.Fatalf("seed %d: key %s: %v\n%s", seed, name, err, a.Log())
+	}
+	if acknowledged == nil {
+		return 1
+	}
+	return 0
+}
+
+// benign reports whether a notice says nothing of what a kill left behind.
+func benign(notice string) bool {
+	return !strings.Contains(notice, "set aside")
+}
