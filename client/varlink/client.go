@@ -37,10 +37,9 @@ func (e *LostError) Unwrap() error { return e.Cause }
 // Conn is the asking end of a connection. It carries one call at a time; further
 // ones wait for their turn.
 type Conn struct {
-	conn   net.Conn
-	in     framer
-	turn   chan struct{} // holds one token while no call runs
-	closed error         // guarded by turn: why no further call can be made
+	conn net.Conn
+	in   framer
+	turn chan struct{} // holds one token while no call runs
 }
 
 // NewConn returns a Conn that owns c.
@@ -90,9 +89,6 @@ func (c *Conn) call(ctx context.Context, message outgoing, each func(json.RawMes
 		return fmt.Errorf("%s: %w", message.Method, err)
 	}
 	defer func() { c.turn <- struct{}{} }()
-	if c.closed != nil {
-		return &LostError{Cause: c.closed}
-	}
 	stop := context.AfterFunc(ctx, func() { c.conn.Close() })
 	keep, err := c.exchange(frame, each)
 	if ended := !stop(); ended {
@@ -102,7 +98,6 @@ func (c *Conn) call(ctx context.Context, message outgoing, each func(json.RawMes
 		}
 	}
 	if !keep {
-		c.closed = net.ErrClosed
 		c.conn.Close()
 	}
 	return err

@@ -1,0 +1,5 @@
+//go:build race
+
+package varlink
+
+const floodFrameCount = 20_000
