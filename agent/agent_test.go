@@ -38,6 +38,7 @@ type rig struct {
 	audit   *audit.Log
 	policy  func() (*policy.Policy, error)
 	options agent.Options
+	use     *agent.Socket
 	binary  string // a copy of this test that other users can run
 }
 
@@ -85,11 +86,10 @@ func (r *rig) start() {
 		r.t.Fatal(err)
 	}
 	r.socket = filepath.Join(r.dir, "agent.sock")
-	s, err := agent.Listen(r.socket, 0o666, false)
-	if err != nil {
+	if r.use, err = agent.Listen(r.socket, 0o666, false); err != nil {
 		r.t.Fatal(err)
 	}
-	go r.agent.Serve(r.t.Context(), s)
+	go r.agent.Serve(r.t.Context(), r.use)
 }
 
 // listenAdmin makes an admin socket.

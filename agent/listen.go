@@ -23,7 +23,7 @@ type Socket struct {
 
 	mu       sync.Mutex
 	listener *net.UnixListener
-	inode    uint64
+	file     fileID
 	closed   bool
 }
 
@@ -89,21 +89,34 @@ func (s *Socket) bind() error {
 		return err
 	}
 	l.SetUnlinkOnClose(false)
-	inode, err := inodeOf(s.path)
+	file, err := identify(s.path)
 	if err != nil {
 		l.Close()
 		return err
 	}
-	s.listener, s.inode = l, inode
+	s.listener, s.file = l, file
 	return nil
 }
 
-func inodeOf(path string) (uint64, error) {
+// fileID tells a file from one that took its place. An inode number alone does
+// not: ext4 gives a freed one to the next file.
+type fileID struct {
+	device, inode uint64
+	changed       unix.Timespec
+}
+
+func identify(path string) (fileID, error) {
 	var st unix.Stat_t
 	if err := unix.Lstat(path, &st); err != nil {
-		return 0, fmt.Errorf("%s: %w", path, err)
+		return fileID{}, fmt.Errorf("%s: %w", path, err)
 	}
-	return st.Ino, nil
+	return fileID{st.Dev, st.Ino, st.Ctim}, nil
+}
+
+// inPlace reports whether the path leads to this socket. The caller holds mu.
+func (s *Socket) inPlace() bool {
+	file, err := identify(s.path)
+	return err == nil && file == s.file
 }
 
 // Check makes sure that the path still leads to this socket, and listens anew
@@ -111,10 +124,7 @@ func inodeOf(path string) (uint64, error) {
 func (s *Socket) Check() (replaced bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.lock == nil || s.closed {
-		return false, nil
-	}
-	if inode, err := inodeOf(s.path); err == nil && inode == s.inode {
+	if s.lock == nil || s.closed || s.inPlace() {
 		return false, nil
 	}
 	old := s.listener
@@ -152,7 +162,7 @@ func (s *Socket) Close() error {
 	}
 	s.closed = true
 	if s.lock != nil {
-		if inode, err := inodeOf(s.path); err == nil && inode == s.inode {
+		if s.inPlace() {
 			os.Remove(s.path)
 		}
 		defer s.lock.Close()
