@@ -1,0 +1,170 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"holdfast/agent/wire"
+	"holdfast/client"
+)
+
+func (a *app) auditCommands() *cobra.Command {
+	return a.group("audit", "read and check the agent's log of decisions", "holdfast audit tail -n 5", a.auditTail(), a.auditVerify())
+}
+
+func (a *app) auditTail() *cobra.Command {
+	var n int
+	var file string
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use: "tail", Short: "show the newest decisions, oldest first",
+		Long: `Shows the newest decisions of the agent: your own, and everybody's for root and
+for the agent's own user. --json prints the records as they are in the log, one on
+a line.`,
+		Example: indent("holdfast audit tail -n 5"),
+		Args:    cobra.NoArgs,
+		PreRunE: func(*cobra.Command, []string) error {
+			if n < 1 {
+				return usagef("", "-n needs a number above 0")
+			}
+			return nil
+		},
+		RunE: a.action(func(ctx context.Context, _ []string) error {
+			records, err := a.newest(ctx, file, n)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				for _, r := range records {
+					fmt.Fprintln(a.stdout, r)
+				}
+				return nil
+			}
+			return a.printRecords(records)
+		}),
+	}
+	cmd.Flags().IntVarP(&n, "lines", "n", 20, "how many records")
+	cmd.Flags().StringVar(&file, "file", "", "read this log instead of asking the agent")
+	jsonFlag(cmd, &asJSON)
+	return cmd
+}
+
+// newest returns the n newest records, from the agent or from a file.
+func (a *app) newest(ctx context.Context, file string, n int) ([]string, error) {
+	if file != "" {
+		return tailFile(file, n)
+	}
+	c, err := client.Dial(ctx, &client.Options{Socket: a.socket})
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	return c.TailAudit(ctx, n)
+}
+
+// record is what is shown of a record. Records may have more.
+type record struct {
+	Time   time.Time `json:"time"`
+	Seq    uint64    `json:"seq"`
+	Kind   string    `json:"kind"`
+	Caller *struct {
+		UID  uint32 `json:"uid"`
+		User string `json:"user"`
+		PID  int32  `json:"pid"`
+		Unit string `json:"unit"`
+	} `json:"caller"`
+	Operation string            `json:"operation"`
+	Key       string            `json:"key"`
+	Decision  string            `json:"decision"`
+	Rule      string            `json:"rule"`
+	Outcome   string            `json:"outcome"`
+	Detail    map[string]string `json:"detail"`
+	Prev      string            `json:"prev"`
+}
+
+func (a *app) printRecords(lines []string) error {
+	rows := [][]string{{"TIME", "NUMBER", "WHAT", "OPERATION", "KEY", "WHO", "RULE", "DETAIL"}}
+	for _, line := range lines {
+		var r record
+		if err := json.Unmarshal([]byte(line), &r); err != nil {
+			return fmt.Errorf("audit record %.40q: %w", line, err)
+		}
+		rows = append(rows, r.row())
+	}
+	return table(a.stdout, rows...)
+}
+
+func (r *record) row() []string {
+	what := r.Kind
+	switch {
+	case r.Decision != "":
+		what = strings.TrimSuffix(r.Decision+" "+r.Outcome, " ")
+	case r.Outcome != "":
+		what = r.Outcome
+	}
+	who := ""
+	if r.Caller != nil {
+		who = callerOf(wire.Caller{UID: r.Caller.UID, User: r.Caller.User, PID: r.Caller.PID, Unit: r.Caller.Unit})
+	}
+	return []string{when(r.Time), fmt.Sprint(r.Seq), what, dash(r.Operation), dash(r.Key), dash(who), dash(r.Rule), details(r.Detail)}
+}
+
+// dash keeps a column visible where there is nothing to show.
+func dash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}
+
+func details(m map[string]string) string {
+	text, err := json.Marshal(m) // in the order of the names
+	if err != nil || len(m) == 0 {
+		return ""
+	}
+	return strings.Trim(string(text), "{}")
+}
+
+func (a *app) auditVerify() *cobra.Command {
+	var file string
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use: "verify", Short: "check that the log is as the agent wrote it",
+		Long: `Walks the log's chain of hashes and compares its end with the anchor, the file
+beside it whose name ends in .anchor. Write the head down elsewhere: only a copy
+of it shows that somebody wrote both files anew.`,
+		Example: indent("holdfast audit verify"),
+		Args:    cobra.NoArgs,
+		RunE: a.action(func(ctx context.Context, _ []string) error {
+			reply, err := a.verifyAudit(ctx, file)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return a.json(reply)
+			}
+			fmt.Fprintf(a.stdout, "%d records, unbroken; head %s\n", reply.Records, reply.Head)
+			return nil
+		}),
+	}
+	cmd.Flags().StringVar(&file, "file", "", "check this log, which no agent has open, without an agent")
+	jsonFlag(cmd, &asJSON)
+	return cmd
+}
+
+func (a *app) verifyAudit(ctx context.Context, file string) (wire.VerifyAuditReply, error) {
+	if file != "" {
+		return verifyFile(file)
+	}
+	c, err := client.Dial(ctx, &client.Options{Socket: a.socket})
+	if err != nil {
+		return wire.VerifyAuditReply{}, err
+	}
+	defer c.Close()
+	return c.VerifyAudit(ctx)
+}

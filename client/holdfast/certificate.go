@@ -1,0 +1,227 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"holdfast/client"
+)
+
+func (a *app) certificateCommands() *cobra.Command {
+	return a.group("certificate", "request, install and show certificates", "holdfast certificate request alice --subject CN=alice -o alice.csr",
+		a.certificateRequest(), a.certificateInstall(), a.certificateShow())
+}
+
+// requestOptions is what `certificate request` was given.
+type requestOptions struct {
+	subject string
+	dns     []string
+	ip      []net.IP
+	output  string
+}
+
+func (a *app) certificateRequest() *cobra.Command {
+	var o requestOptions
+	template := &x509.CertificateRequest{}
+	cmd := &cobra.Command{
+		Use: "request NAME --subject SUBJECT", Short: "make a certificate request, signed by the key",
+		Long: `Makes a PKCS #10 certificate request (PEM) to send to a CA. The agent checks that
+it is for this key, and the key signs it.`,
+		Example: indent("holdfast certificate request alice --subject CN=alice,O=dev -o alice.csr"),
+		Args:    oneKey(0), ValidArgsFunction: a.completeKeys,
+		PreRunE: func(*cobra.Command, []string) (err error) {
+			template, err = o.template()
+			return err
+		},
+		RunE: a.asking(func(ctx context.Context, c *client.Client, args []string) error {
+			k, err := c.Key(ctx, args[0])
+			if err != nil {
+				return err
+			}
+			der, err := k.WithContext(ctx).CertificateRequest(template)
+			if err != nil {
+				return err
+			}
+			return a.write(o.output, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}), 0o644)
+		}),
+	}
+	cmd.Flags().StringVar(&o.subject, "subject", "", "the subject, such as CN=alice,O=dev")
+	cmd.Flags().StringArrayVar(&o.dns, "dns", nil, "a DNS name of the subject; may be given several times")
+	cmd.Flags().IPSliceVar(&o.ip, "ip", nil, "an IP address of the subject; may be given several times")
+	cmd.Flags().StringVarP(&o.output, "output", "o", "", "write to this file instead of stdout")
+	return cmd
+}
+
+func (o *requestOptions) template() (*x509.CertificateRequest, error) {
+	if o.subject == "" && len(o.dns) == 0 && len(o.ip) == 0 {
+		return nil, usagef("give --subject CN=…, or --dns for a server", "the request would be for nobody")
+	}
+	subject, err := parseSubject(o.subject)
+	if err != nil {
+		return nil, usageError(err)
+	}
+	for _, name := range o.dns {
+		if name == "" || strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r > '~' }) {
+			return nil, usagef("write names in other scripts in their xn-- form", "%q is not a DNS name", name)
+		}
+	}
+	return &x509.CertificateRequest{Subject: subject, DNSNames: o.dns, IPAddresses: o.ip}, nil
+}
+
+func (a *app) certificateInstall() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use: "install NAME FILE", Short: "give a key its certificate chain",
+		Long: `Stores a certificate chain (PEM), leaf first, with a key. The leaf must be for
+this key. FILE may be - for stdin.`,
+		Example: indent("holdfast certificate install alice alice.pem"),
+		Args:    oneKey(1), ValidArgsFunction: a.completeKeys,
+		RunE: a.asking(func(ctx context.Context, c *client.Client, args []string) error {
+			chain, err := a.readCertificates(args[1])
+			if err != nil {
+				return err
+			}
+			k, err := c.InstallCertificate(ctx, args[0], chain)
+			if err != nil {
+				return err
+			}
+			return a.showKey(ctx, c, k, asJSON)
+		}),
+	}
+	jsonFlag(cmd, &asJSON)
+	return cmd
+}
+
+// readCertificates reads the certificates in a PEM file, DER, in their order.
+func (a *app) readCertificates(name string) ([][]byte, error) {
+	data, err := a.read(name)
+	if err != nil {
+		return nil, err
+	}
+	var chain [][]byte
+	for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(rest) {
+		if strings.HasSuffix(block.Type, "PRIVATE KEY") {
+			return nil, &problem{name + " holds a private key", "only certificates belong here; a key in a file is what holdfast is there to avoid", exitFailed, nil}
+		}
+		if block.Type != "CERTIFICATE" {
+			continue
+		}
+		if _, err := x509.ParseCertificate(block.Bytes); err != nil {
+			return nil, fmt.Errorf("%s: certificate %d: %w", name, len(chain)+1, err)
+		}
+		chain = append(chain, block.Bytes)
+	}
+	if len(chain) == 0 {
+		return nil, &problem{name + " holds no certificate in PEM", "openssl x509 -inform DER -in FILE turns one from DER into PEM", exitFailed, nil}
+	}
+	return chain, nil
+}
+
+func encodeCertificates(chain [][]byte) []byte {
+	var b bytes.Buffer
+	for _, der := range chain {
+		b.Write(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
+	}
+	return b.Bytes()
+}
+
+func (a *app) certificateShow() *cobra.Command {
+	var asJSON, asPEM bool
+	cmd := &cobra.Command{
+		Use: "show NAME", Short: "show a key's certificate chain",
+		Example: indent("holdfast certificate show alice"),
+		Args:    oneKey(0), ValidArgsFunction: a.completeKeys,
+		RunE: a.asking(func(ctx context.Context, c *client.Client, args []string) error {
+			k, err := c.GetKey(ctx, args[0])
+			if err != nil {
+				return err
+			}
+			if len(k.Chain) == 0 && !asJSON {
+				return &problem{"key " + k.Name + " has no certificate", "holdfast certificate request " + k.Name + " --subject CN=… starts one", exitFailed, nil}
+			}
+			if asPEM {
+				return a.write("", encodeCertificates(k.Chain), 0)
+			}
+			return a.showChain(k.Chain, asJSON)
+		}),
+	}
+	cmd.Flags().BoolVar(&asPEM, "pem", false, "print the chain itself, PEM")
+	jsonFlag(cmd, &asJSON)
+	cmd.MarkFlagsMutuallyExclusive("pem", "json")
+	return cmd
+}
+
+// certificate is what is shown of one.
+type certificate struct {
+	Subject   string    `json:"subject"`
+	Issuer    string    `json:"issuer"`
+	Serial    string    `json:"serial"` // hex
+	NotBefore time.Time `json:"notBefore"`
+	NotAfter  time.Time `json:"notAfter"`
+	Names     []string  `json:"names"` // DNS names, addresses, mail addresses, URIs
+	SHA256    string    `json:"sha256"`
+	DER       []byte    `json:"der"`
+}
+
+func (a *app) showChain(chain [][]byte, asJSON bool) error {
+	list := []certificate{}
+	for i, der := range chain {
+		parsed, err := x509.ParseCertificate(der)
+		if err != nil {
+			return fmt.Errorf("certificate %d: %w", i+1, err)
+		}
+		list = append(list, describe(parsed))
+	}
+	if asJSON {
+		return a.json(list)
+	}
+	for i, c := range list {
+		if i > 0 {
+			fmt.Fprintln(a.stdout)
+		}
+		if err := table(a.stdout, c.rows()...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c certificate) rows() [][]string {
+	until := when(c.NotAfter)
+	if time.Now().After(c.NotAfter) {
+		until += " (EXPIRED)"
+	}
+	rows := [][]string{
+		{"subject", c.Subject}, {"issuer", c.Issuer}, {"serial", c.Serial},
+		{"valid from", when(c.NotBefore)}, {"valid until", until},
+	}
+	for _, name := range c.Names {
+		rows = append(rows, []string{"name", name})
+	}
+	return append(rows, []string{"sha256", c.SHA256})
+}
+
+func describe(c *x509.Certificate) certificate {
+	names := append([]string{}, c.DNSNames...)
+	for _, ip := range c.IPAddresses {
+		names = append(names, ip.String())
+	}
+	names = append(names, c.EmailAddresses...)
+	for _, uri := range c.URIs {
+		names = append(names, uri.String())
+	}
+	return certificate{
+		Subject: c.Subject.String(), Issuer: c.Issuer.String(), Serial: c.SerialNumber.Text(16),
+		NotBefore: c.NotBefore, NotAfter: c.NotAfter, Names: names,
+		SHA256: fmt.Sprintf("%x", sha256.Sum256(c.Raw)), DER: c.Raw,
+	}
+}

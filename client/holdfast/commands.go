@@ -1,0 +1,93 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// helpTemplate puts the example last: it is what people look for.
+const helpTemplate = `{{with or .Long .Short}}{{. | trimTrailingWhitespaces}}
+
+{{end}}Usage:
+  {{.UseLine}}{{if .HasAvailableSubCommands}}
+
+Commands:{{range .Commands}}{{if .IsAvailableCommand}}
+  {{rpad .Name .NamePadding }} {{.Short}}{{end}}{{end}}{{end}}{{if .HasAvailableLocalFlags}}
+
+Options:
+{{.LocalFlags.FlagUsages | trimTrailingWhitespaces}}{{end}}{{if .HasAvailableInheritedFlags}}
+
+Options of every command:
+{{.InheritedFlags.FlagUsages | trimTrailingWhitespaces}}{{end}}
+
+Example:
+{{.Example}}
+`
+
+// commands returns the tree of commands.
+func (a *app) commands() *cobra.Command {
+	root := a.group("holdfast", "keys in the TPM, and the agent that signs with them", "holdfast status",
+		a.keyCommands(), a.certificateCommands(), a.tlsCommands(),
+		a.unlockCommand(), a.lockCommand(),
+		a.statusCommand(), a.doctorCommand(), a.policyCommands(), a.auditCommands(),
+		a.completionCommand(), a.versionCommand(),
+	)
+	root.Long = `holdfast keeps private keys in this machine's TPM, and an agent signs with them
+for the programs that its policy names. This command makes such keys, gets
+certificates for them, tries them out, and explains what is going on.
+
+Exit codes: 0 done, 1 failed, 2 usage, 3 no agent, 4 denied, 5 a person is needed
+(PIN, touch, confirmation).`
+	root.Version = readBuild().String()
+	root.SetVersionTemplate("{{.Version}}\n")
+	root.SetHelpTemplate(helpTemplate)
+	root.SetHelpCommand(&cobra.Command{Hidden: true, Use: "no-help-command"})
+	root.SilenceErrors, root.SilenceUsage = true, true
+	root.CompletionOptions.DisableDefaultCmd = true
+	root.PersistentFlags().StringVar(&a.socket, "socket", "", "the agent's socket (default $HOLDFAST_SOCKET, else the user's or the machine's agent)")
+	return root
+}
+
+// group returns a command that only leads to others.
+func (a *app) group(name, short, example string, commands ...*cobra.Command) *cobra.Command {
+	group := &cobra.Command{
+		Use: name + " COMMAND", Short: short, Example: indent(example),
+		DisableFlagsInUseLine: true,
+		Args:                  cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return fmt.Errorf("%s needs a command", cmd.CommandPath())
+			}
+			return fmt.Errorf("%s has no command %q", cmd.CommandPath(), args[0])
+		},
+	}
+	group.AddCommand(commands...)
+	return group
+}
+
+// indent indents an example for the help text.
+func indent(lines string) string { return "  " + strings.ReplaceAll(lines, "\n", "\n  ") }
+
+func (a *app) completionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "completion bash|zsh|fish",
+		Short: "print a script that completes commands and key names in a shell",
+		Long: `Prints a script for the shell named. Names of keys are completed too, when an
+agent answers.`,
+		Example:   indent("holdfast completion bash > ~/.local/share/bash-completion/completions/holdfast"),
+		Args:      cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs),
+		ValidArgs: []string{"bash", "zsh", "fish"},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			a.running = true
+			switch args[0] {
+			case "bash":
+				return cmd.Root().GenBashCompletionV2(a.stdout, true)
+			case "zsh":
+				return cmd.Root().GenZshCompletion(a.stdout)
+			}
+			return cmd.Root().GenFishCompletion(a.stdout, true)
+		},
+	}
+}

@@ -1,0 +1,162 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"holdfast/agent/keys"
+	"holdfast/client"
+)
+
+// A finding is one thing that doctor looked at.
+type finding struct {
+	State   string `json:"state"` // ok, note or bad
+	Subject string `json:"subject"`
+	Message string `json:"message"`
+	Hint    string `json:"hint,omitempty"`
+}
+
+// The states of a finding. A note is worth knowing and stops nothing.
+const (
+	stateOK   = "ok"
+	stateNote = "note"
+	stateBad  = "bad"
+)
+
+// findings collects what doctor found.
+type findings []finding
+
+func (f *findings) ok(subject, format string, args ...any) {
+	*f = append(*f, finding{stateOK, subject, fmt.Sprintf(format, args...), ""})
+}
+
+func (f *findings) note(subject, message, hint string) {
+	*f = append(*f, finding{stateNote, subject, message, hint})
+}
+
+func (f *findings) bad(subject, message, hint string) {
+	*f = append(*f, finding{stateBad, subject, message, hint})
+}
+
+func (f findings) count(state string) int {
+	n := 0
+	for _, one := range f {
+		if one.State == state {
+			n++
+		}
+	}
+	return n
+}
+
+func (a *app) doctorCommand() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use: "doctor", Short: "find out what is wrong, and what to do about it",
+		Long: `Looks at the agent, its socket, its devices and keys, and at what this machine has
+for them, and says for each thing that is wrong what to do next. It works without
+an agent. The exit code is 0 when nothing is wrong and 3 when no agent answers.`,
+		Example: indent("holdfast doctor"),
+		Args:    cobra.NoArgs,
+		RunE: a.action(func(ctx context.Context, _ []string) error {
+			found, code := a.examine(ctx)
+			if err := a.printFindings(found, asJSON); err != nil || code == exitDone {
+				return err
+			}
+			return &problem{plural(found.count(stateBad), "thing is", "things are") + " wrong", "start with the first one above", code, nil}
+		}),
+	}
+	jsonFlag(cmd, &asJSON)
+	return cmd
+}
+
+// examine looks at everything. What the machine has matters most where the
+// agent does not work, so there it counts as wrong and not as a note.
+func (a *app) examine(ctx context.Context) (findings, int) {
+	var found findings
+	c, err := client.Dial(ctx, &client.Options{Socket: a.socket})
+	if err != nil {
+		found.unreachable(err)
+		found.units(a.machine)
+	} else {
+		defer c.Close()
+		err = found.agent(ctx, c)
+	}
+	found.runtimeDirectory(a.machine)
+	found.tpm(a.machine, err == nil)
+	found.swtpm()
+	found.kernel()
+	var unreachable *client.UnreachableError
+	switch {
+	case errors.As(err, &unreachable):
+		return found, exitUnreachable
+	case found.count(stateBad) > 0:
+		return found, exitFailed
+	}
+	return found, exitDone
+}
+
+func (f *findings) unreachable(err error) {
+	p := explain(err)
+	f.bad("agent", p.message, strings.TrimSuffix(p.hint, "; holdfast doctor looks closer"))
+}
+
+// agent asks the agent about itself. It returns an error when there is nothing
+// to be learned from it.
+func (f *findings) agent(ctx context.Context, c *client.Client) error {
+	s, err := c.Status(ctx)
+	if keys.KindOf(err) == keys.Denied {
+		f.bad("agent", explain(err).message, explain(err).hint)
+		return err
+	}
+	if err != nil {
+		f.unreachable(err)
+		return err
+	}
+	f.ok("agent", "%s in %s mode answers at %s and takes you for %s", s.Version, s.Mode, c.Socket(), callerOf(s.Caller))
+	for _, n := range s.Notices {
+		f.note("agent", n.Message, n.Hint)
+	}
+	f.devices(s.Devices)
+	f.policy(s.Policy)
+	f.keys(ctx, c)
+	return nil
+}
+
+// policy looks for mistakes in the file that the agent has not read yet.
+func (f *findings) policy(source string) {
+	if _, err := os.Stat(source); err != nil {
+		f.ok("policy", "%s", source)
+		return
+	}
+	if _, err := readPolicy(source); err != nil && !errors.Is(err, os.ErrPermission) {
+		f.bad("policy", explain(err).message, "mend the file, then reload the agent; it goes on with what it read before")
+		return
+	}
+	f.ok("policy", "%s", source)
+}
+
+func (a *app) printFindings(found findings, asJSON bool) error {
+	if asJSON {
+		return a.json(found)
+	}
+	var rows [][]string
+	for _, one := range found {
+		rows = append(rows, []string{one.State, one.Subject, one.Message})
+		if one.Hint != "" {
+			rows = append(rows, []string{"", "", "hint: " + one.Hint})
+		}
+	}
+	return table(a.stdout, rows...)
+}
+
+func plural(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}

@@ -1,0 +1,91 @@
+package main
+
+import (
+	"context"
+	"crypto/x509"
+	"fmt"
+	"time"
+
+	"holdfast/agent/keys"
+	"holdfast/agent/wire"
+	"holdfast/client"
+)
+
+// expirySoon is how long before its end a certificate is worth a note.
+const expirySoon = 14 * 24 * time.Hour
+
+func (f *findings) devices(list []wire.Device) {
+	if len(list) == 0 {
+		f.bad("device", "the agent has no device, so it can make no key", "start it with --device tpm:/dev/tpmrm0")
+	}
+	for _, d := range list {
+		f.device(d)
+	}
+}
+
+func (f *findings) device(d wire.Device) {
+	switch state := keys.State(d.State); {
+	case state == keys.StateReady:
+		f.ok("device", "%s is ready", d.Device)
+	case d.Hint != "":
+		f.bad("device", fmt.Sprintf("%s is %s: %s", d.Device, d.State, d.Reason), d.Hint)
+	default:
+		f.bad("device", fmt.Sprintf("%s is %s: %s", d.Device, d.State, d.Reason), nextStep(state))
+	}
+	if d.Software {
+		f.note("device", d.Device+" is a "+softwareTPM+": no hardware protects its keys", "use it for tests only")
+	}
+}
+
+// nextStep is for agents that give no hint of their own.
+func nextStep(state keys.State) string {
+	switch state {
+	case keys.StateAbsent:
+		return "plug it in or switch it on in the firmware's setup; the agent looks again by itself"
+	case keys.StateBusy:
+		return "another program fills the device: end it, or wait"
+	case keys.StateLocked:
+		return "too many wrong PINs: wait, keys without a PIN go on working"
+	case keys.StateIdentityChanged:
+		return "this is not the device that the keys were made on: put the old one back, or delete the keys and make new ones"
+	}
+	return "restart the machine if it lasts"
+}
+
+// keys looks for keys that cannot be used, or not for long.
+func (f *findings) keys(ctx context.Context, c *client.Client) {
+	list, err := c.Keys(ctx, false)
+	if err != nil {
+		f.bad("keys", explain(err).message, explain(err).hint)
+		return
+	}
+	before := len(*f)
+	for _, k := range list {
+		f.key(k)
+	}
+	if len(*f) == before {
+		f.ok("keys", "%s, nothing wrong with any", plural(len(list), "key", "keys"))
+	}
+}
+
+func (f *findings) key(k wire.Key) {
+	if k.Fault != "" {
+		f.bad("key "+k.Name, k.Fault, "holdfast key show "+k.Name)
+	}
+	if k.Imported {
+		f.note("key "+k.Name, "imported: it was not made inside the device, so a copy may exist", "make a new key with holdfast key create")
+	}
+	if len(k.Chain) == 0 {
+		return
+	}
+	leaf, err := x509.ParseCertificate(k.Chain[0])
+	again := fmt.Sprintf("holdfast certificate request %s --subject … and install what the CA returns", k.Name)
+	switch {
+	case err != nil:
+		f.bad("key "+k.Name, "its certificate is damaged", again)
+	case time.Now().After(leaf.NotAfter):
+		f.bad("key "+k.Name, "its certificate expired on "+when(leaf.NotAfter), again)
+	case time.Until(leaf.NotAfter) < expirySoon:
+		f.note("key "+k.Name, "its certificate expires on "+when(leaf.NotAfter), again)
+	}
+}

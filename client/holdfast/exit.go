@@ -1,0 +1,124 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"holdfast/agent/keys"
+	"holdfast/client"
+)
+
+// The exit codes. Scripts rely on them.
+const (
+	exitDone        = 0
+	exitFailed      = 1
+	exitUsage       = 2
+	exitUnreachable = 3 // there is no agent to ask
+	exitDenied      = 4 // policy says no
+	exitPerson      = 5 // a person is needed: PIN, touch, confirmation
+)
+
+// A problem is an error of the tool itself: one fact, one hint and its exit code.
+type problem struct {
+	message, hint string
+	code          int
+	err           error // the cause, already part of message; may be nil
+}
+
+func (p *problem) Error() string { return p.message }
+func (p *problem) Unwrap() error { return p.err }
+
+// answered is how a command ends whose answer, on stdout already, is no.
+type answered struct{ code int }
+
+func (answered) Error() string { return "the answer is no" }
+
+// usage says that a command line was not understood.
+func usage(cmd *cobra.Command, err error) error {
+	var p *problem
+	if errors.As(err, &p) {
+		return err
+	}
+	return &problem{err.Error(), cmd.CommandPath() + " --help shows how it is used", exitUsage, err}
+}
+
+// usageError is for arguments that only the command itself can judge.
+func usageError(err error) error {
+	hint := ""
+	if e, ok := keys.AsError(err); ok {
+		hint = e.Hint
+	}
+	return &problem{err.Error(), hint, exitUsage, err}
+}
+
+func usagef(hint, format string, args ...any) error {
+	return &problem{fmt.Sprintf(format, args...), hint, exitUsage, nil}
+}
+
+// report tells the person about err and returns its exit code.
+func (a *app) report(err error) int {
+	var no answered
+	switch {
+	case err == nil:
+		return exitDone
+	case errors.As(err, &no):
+		return no.code
+	}
+	p := explain(err)
+	fmt.Fprintf(a.stderr, "holdfast: error: %s\n", printable(p.message))
+	if p.hint != "" {
+		fmt.Fprintf(a.stderr, "holdfast: hint: %s\n", printable(p.hint))
+	}
+	return p.code
+}
+
+// explain turns any error into fact, hint and exit code.
+func explain(err error) *problem {
+	var own *problem
+	var unreachable *client.UnreachableError
+	e, fromAgent := keys.AsError(err)
+	switch {
+	case errors.As(err, &own):
+		return own
+	case errors.As(err, &unreachable):
+		return &problem{err.Error(), unreachable.Hint, exitUnreachable, err}
+	case fromAgent:
+		return &problem{factOf(err, e), hintOf(e), codeOf(e.Kind), err}
+	case errors.Is(err, context.Canceled):
+		return &problem{"interrupted", "", exitFailed, err}
+	}
+	return &problem{err.Error(), "", exitFailed, err}
+}
+
+func codeOf(kind keys.Kind) int {
+	switch kind {
+	case keys.Denied:
+		return exitDenied
+	case keys.PINRequired, keys.PINBlocked, keys.TouchTimeout:
+		return exitPerson
+	}
+	return exitFailed
+}
+
+// factOf leaves the cause out where the message stands for itself.
+func factOf(err error, e *keys.Error) string {
+	if err == error(e) {
+		return e.Message
+	}
+	return err.Error()
+}
+
+func hintOf(e *keys.Error) string {
+	if e.RetryAfter == 0 {
+		return e.Hint
+	}
+	again := fmt.Sprintf("try again in %s", max(e.RetryAfter.Round(time.Millisecond), time.Millisecond))
+	if e.Hint == "" {
+		return again
+	}
+	return e.Hint + "; " + again
+}

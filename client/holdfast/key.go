@@ -1,0 +1,237 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"holdfast/agent/keys"
+	"holdfast/agent/wire"
+	"holdfast/client"
+)
+
+func (a *app) keyCommands() *cobra.Command {
+	return a.group("key", "make, list, move and delete keys", "holdfast key create alice --purpose tls-client",
+		a.keyCreate(), a.keyList(), a.keyShow(), a.keyDelete(), a.keyExport(), a.keyAdopt(), a.keyBind())
+}
+
+// oneKey accepts a key's name and n further arguments.
+func oneKey(further int) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if err := cobra.ExactArgs(1+further)(cmd, args); err != nil {
+			return err
+		}
+		if err := keys.CheckName(args[0]); err != nil {
+			return usageError(err)
+		}
+		return nil
+	}
+}
+
+// completeKeys completes the names of keys in the shell.
+func (a *app) completeKeys(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveDefault
+	}
+	c, err := client.Dial(cmd.Context(), &client.Options{Socket: a.socket})
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	defer c.Close()
+	list, _ := c.Keys(cmd.Context(), false) // nobody to tell in the middle of a line
+	names := make([]string, len(list))
+	for i, k := range list {
+		names[i] = k.Name + "\t" + k.Purpose
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}
+
+func (a *app) keyList() *cobra.Command {
+	var asJSON, all bool
+	cmd := &cobra.Command{
+		Use: "list", Aliases: []string{"ls"}, Short: "list the keys that you may see",
+		Example: indent("holdfast key list"),
+		Args:    cobra.NoArgs,
+		RunE: a.asking(func(ctx context.Context, c *client.Client, _ []string) error {
+			list, err := c.Keys(ctx, all)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return a.json(list)
+			}
+			return a.printKeys(list, a.softwareDevices(ctx, c))
+		}),
+	}
+	cmd.Flags().BoolVar(&all, "all", false, "everybody's keys, as far as you may see them")
+	jsonFlag(cmd, &asJSON)
+	return cmd
+}
+
+func (a *app) keyShow() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use: "show NAME", Short: "show all that is known of a key",
+		Example: indent("holdfast key show alice"),
+		Args:    oneKey(0), ValidArgsFunction: a.completeKeys,
+		RunE: a.asking(func(ctx context.Context, c *client.Client, args []string) error {
+			k, err := c.GetKey(ctx, args[0])
+			if err != nil {
+				return err
+			}
+			return a.showKey(ctx, c, k, asJSON)
+		}),
+	}
+	jsonFlag(cmd, &asJSON)
+	return cmd
+}
+
+// showKey prints one key, for programs or for people.
+func (a *app) showKey(ctx context.Context, c *client.Client, k wire.Key, asJSON bool) error {
+	if asJSON {
+		return a.json(k)
+	}
+	return a.printKey(k, a.softwareDevices(ctx, c))
+}
+
+func (a *app) keyDelete() *cobra.Command {
+	var yes bool
+	cmd := &cobra.Command{
+		Use: "delete NAME", Short: "delete a key for ever",
+		Long:    "Deletes a key. There is no copy of it anywhere, so there is no way back.",
+		Example: indent("holdfast key delete alice --yes"),
+		Args:    oneKey(0), ValidArgsFunction: a.completeKeys,
+		RunE: a.asking(func(ctx context.Context, c *client.Client, args []string) error {
+			if !yes {
+				question := fmt.Sprintf("Delete key %s? There is no copy of it anywhere.", args[0])
+				if err := a.confirm(ctx, question, "--yes says it on the command line"); err != nil {
+					return err
+				}
+			}
+			return c.DeleteKey(ctx, args[0])
+		}),
+	}
+	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
+	return cmd
+}
+
+func (a *app) keyExport() *cobra.Command {
+	var out string
+	cmd := &cobra.Command{
+		Use: "export NAME", Short: "print a key in its device's own file format",
+		Long: `Prints a key as a TSS2 PRIVATE KEY (PEM), which tpm2-openssl and other programs
+read. It is of no use without this machine's TPM.`,
+		Example: indent("holdfast key export alice -o alice.tss2.pem"),
+		Args:    oneKey(0), ValidArgsFunction: a.completeKeys,
+		RunE: a.asking(func(ctx context.Context, c *client.Client, args []string) error {
+			file, err := c.ExportKey(ctx, args[0])
+			if err != nil {
+				return err
+			}
+			return a.write(out, []byte(file), 0o600)
+		}),
+	}
+	cmd.Flags().StringVarP(&out, "output", "o", "", "write to this file instead of stdout")
+	return cmd
+}
+
+func (a *app) keyBind() *cobra.Command {
+	var servers []string
+	var ca string
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use: "bind NAME --server HOST:PORT --ca FILE", Short: "name the only servers that a client key may be used against",
+		Long: `Binds a tls-client key to servers: the agent then signs only for a handshake with
+one of them, proved by a certificate that the CA file's certificates lead to. A
+binding can be changed and not taken off.`,
+		Example: indent("holdfast key bind alice --server api.example:6443 --ca ca.pem"),
+		Args:    oneKey(0), ValidArgsFunction: a.completeKeys,
+		RunE: a.asking(func(ctx context.Context, c *client.Client, args []string) error {
+			roots, err := a.readCertificates(ca)
+			if err != nil {
+				return err
+			}
+			k, err := c.BindKey(ctx, args[0], serversOf(servers, roots))
+			if err != nil {
+				return err
+			}
+			return a.showKey(ctx, c, k, asJSON)
+		}),
+	}
+	cmd.Flags().StringArrayVar(&servers, "server", nil, "a server, as HOST:PORT; may be given several times")
+	cmd.Flags().StringVar(&ca, "ca", "", "the certificates, PEM, that must have issued the server's")
+	require(cmd, "server", "ca")
+	jsonFlag(cmd, &asJSON)
+	return cmd
+}
+
+func serversOf(addresses []string, roots [][]byte) []wire.Server {
+	var servers []wire.Server
+	for _, address := range addresses {
+		servers = append(servers, wire.Server{Address: address, CA: string(encodeCertificates(roots))})
+	}
+	return servers
+}
+
+// require marks options without which a command line is not understood.
+func require(cmd *cobra.Command, names ...string) {
+	for _, name := range names {
+		if err := cmd.MarkFlagRequired(name); err != nil {
+			panic(err) // the option was never defined
+		}
+	}
+}
+
+// noDefault keeps a default that means "not given" out of the help text.
+func noDefault(cmd *cobra.Command, names ...string) {
+	for _, name := range names {
+		cmd.Flags().Lookup(name).DefValue = "0"
+	}
+}
+
+// write writes to a file, or to stdout when it is called "" or "-".
+func (a *app) write(name string, data []byte, mode os.FileMode) error {
+	if name == "" || name == "-" {
+		_, err := a.stdout.Write(data)
+		return err
+	}
+	return os.WriteFile(name, data, mode)
+}
+
+// maxInput is the size of the largest file that is read, in bytes: more does not
+// fit into one message to the agent.
+const maxInput = 128 << 10
+
+// read reads a file, or stdin when it is called "-".
+func (a *app) read(name string) ([]byte, error) {
+	from := a.stdin
+	if name != "-" {
+		f, err := os.Open(name)
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close()
+		from = f
+	}
+	data, err := io.ReadAll(io.LimitReader(from, maxInput+1))
+	if err == nil && len(data) > maxInput {
+		err = &problem{fmt.Sprintf("%s is longer than %d bytes", name, maxInput), "", exitFailed, nil}
+	}
+	return data, err
+}
+
+// words joins what a list of named values may be, for help texts.
+func words[S ~string](list []S) string {
+	var b strings.Builder
+	for i, s := range list {
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		b.WriteString(string(s))
+	}
+	return b.String()
+}

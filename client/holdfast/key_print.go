@@ -1,0 +1,127 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/base64"
+	"fmt"
+	"strings"
+	"time"
+
+	"holdfast/agent/wire"
+	"holdfast/client"
+)
+
+// softwareTPM is what every output about a software TPM says.
+const softwareTPM = "SOFTWARE TPM"
+
+// softwareDevices returns the backends that no hardware protects. Where the
+// agent does not tell, it says so.
+func (a *app) softwareDevices(ctx context.Context, c *client.Client) map[string]bool {
+	status, err := c.Status(ctx)
+	if err != nil {
+		a.note("the agent does not say what its devices are: %v", err)
+	}
+	software := map[string]bool{}
+	for _, d := range status.Devices {
+		if d.Software {
+			software[d.Backend] = true
+		}
+	}
+	return software
+}
+
+func (a *app) printKeys(list []wire.Key, software map[string]bool) error {
+	if len(list) == 0 {
+		a.note("no keys; holdfast key create makes one")
+		return nil
+	}
+	rows := [][]string{{"NAME", "PURPOSE", "ALGORITHM", "BACKEND", "OWNER", "CERTIFICATE", "NOTES"}}
+	for _, k := range list {
+		rows = append(rows, []string{
+			k.Name, k.Purpose, algorithmOf(k), k.Backend, ownerOf(k), certificateOf(k), strings.Join(notesOf(k, software), ", "),
+		})
+	}
+	return table(a.stdout, rows...)
+}
+
+func (a *app) printKey(k wire.Key, software map[string]bool) error {
+	rows := [][]string{
+		{"name", k.Name},
+		{"purpose", k.Purpose},
+		{"algorithm", fmt.Sprintf("%s (%s)", algorithmOf(k), k.Scheme)},
+		{"backend", k.Backend},
+		{"owner", ownerOf(k)},
+		{"created", when(k.Created)},
+		{"public key", fingerprint(k.PublicKey)},
+		{"certificate", certificateOf(k)},
+	}
+	for _, s := range k.Servers {
+		rows = append(rows, []string{"server", s.Address})
+	}
+	for _, note := range notesOf(k, software) {
+		rows = append(rows, []string{"note", note})
+	}
+	return table(a.stdout, rows...)
+}
+
+func algorithmOf(k wire.Key) string {
+	if k.RSABits != 0 {
+		return fmt.Sprintf("%s-%d", k.Algorithm, k.RSABits)
+	}
+	return k.Algorithm
+}
+
+func ownerOf(k wire.Key) string { return person(k.Owner.User, k.Owner.UID) }
+
+// person shows a user by name, and by uid alone where there is none.
+func person(user string, uid uint32) string {
+	if user == "" {
+		return fmt.Sprintf("uid %d", uid)
+	}
+	return user
+}
+
+// fingerprint is the SHA-256 of a SubjectPublicKeyInfo, in the form of ssh-keygen.
+func fingerprint(spki []byte) string {
+	sum := sha256.Sum256(spki)
+	return "SHA256:" + base64.RawStdEncoding.EncodeToString(sum[:])
+}
+
+// certificateOf is the key's certificate in a few words.
+func certificateOf(k wire.Key) string {
+	if len(k.Chain) == 0 {
+		return "none"
+	}
+	leaf, err := x509.ParseCertificate(k.Chain[0])
+	if err != nil {
+		return "damaged"
+	}
+	word := "until"
+	if time.Now().After(leaf.NotAfter) {
+		word = "EXPIRED on"
+	}
+	return fmt.Sprintf("%s %s %s", leaf.Subject, word, leaf.NotAfter.Local().Format("2006-01-02"))
+}
+
+// notesOf lists what is special about a key, the worst first.
+func notesOf(k wire.Key, software map[string]bool) []string {
+	var notes []string
+	add := func(is bool, note string) {
+		if is {
+			notes = append(notes, note)
+		}
+	}
+	add(k.Fault != "", "not usable: "+k.Fault)
+	add(software[k.Backend], softwareTPM)
+	add(k.Imported, "imported")
+	add(k.PIN && k.UnlockedUntil == nil, "PIN wanted")
+	if k.PIN && k.UnlockedUntil != nil {
+		add(true, "unlocked until "+when(*k.UnlockedUntil))
+	}
+	add(k.Persistent, "persistent")
+	add(k.TLS12, "TLS 1.2 too")
+	add(len(k.Servers) > 0, "bound to servers")
+	return notes
+}

@@ -1,0 +1,83 @@
+// Command holdfast is the person's tool: it makes keys in the TPM through an
+// agent, gets certificates for them, tries them out, and explains what an agent,
+// a device or a policy is doing.
+//
+// Start at [run]; commands.go lists the commands, one file each. Answers go to
+// stdout, and everything for people alone to stderr. Errors are one fact and one
+// hint, and exit.go gives each its exit code.
+//
+// The command holds no key and no secret but a PIN on its way to the agent,
+// which comes from a terminal or a file descriptor, never from its arguments or
+// its environment. What it may do is the agent's decision.
+package main
+
+import (
+	"context"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"holdfast/client"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	code := run(ctx, os.Args[1:], streams{os.Stdin, os.Stdout, os.Stderr, openTerminal})
+	stop()
+	os.Exit(code)
+}
+
+// streams is what a command reads and writes.
+type streams struct {
+	stdin          io.Reader
+	stdout, stderr io.Writer
+	terminal       func() (*os.File, error) // the terminal of the person who runs the command
+}
+
+func openTerminal() (*os.File, error) { return os.OpenFile("/dev/tty", os.O_RDWR, 0) }
+
+// app is one run of the tool.
+type app struct {
+	streams
+	socket  string // --socket
+	machine machine
+	running bool // the command line was understood; errors are no longer about it
+}
+
+// run carries out one command line and returns its exit code.
+func run(ctx context.Context, args []string, s streams) int {
+	a := &app{streams: s}
+	root := a.commands()
+	root.SetArgs(append([]string{}, args...)) // not nil: cobra would take os.Args
+	root.SetIn(s.stdin)
+	root.SetOut(s.stdout)
+	root.SetErr(s.stderr)
+	cmd, err := root.ExecuteContextC(ctx)
+	if err != nil && !a.running {
+		err = usage(cmd, err)
+	}
+	return a.report(err)
+}
+
+// action returns what cobra runs when a command line has been understood.
+func (a *app) action(f func(ctx context.Context, args []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		a.running = true
+		return f(cmd.Context(), args)
+	}
+}
+
+// asking is action for a command that needs the agent.
+func (a *app) asking(f func(ctx context.Context, c *client.Client, args []string) error) func(*cobra.Command, []string) error {
+	return a.action(func(ctx context.Context, args []string) error {
+		c, err := client.Dial(ctx, &client.Options{Socket: a.socket})
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		return f(ctx, c, args)
+	})
+}

@@ -1,0 +1,90 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"text/tabwriter"
+	"time"
+	"unicode"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+)
+
+func jsonFlag(cmd *cobra.Command, to *bool) {
+	cmd.Flags().BoolVar(to, "json", false, "print JSON, with the member names of the agent's interface")
+}
+
+// json prints v for programs.
+func (a *app) json(v any) error {
+	e := json.NewEncoder(a.stdout)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	return e.Encode(v)
+}
+
+// table prints rows in aligned columns. What the rows hold may come from
+// elsewhere, so it is made printable.
+func table(w io.Writer, rows ...[]string) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, row := range rows {
+		cells := make([]string, len(row))
+		for i, cell := range row {
+			cells[i] = printable(cell)
+		}
+		fmt.Fprintln(t, strings.TrimRight(strings.Join(cells, "\t"), "\t"))
+	}
+	return t.Flush()
+}
+
+// printable replaces what could move the cursor or hide text in a terminal:
+// names in certificates and paths are other people's.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r == '\n' || unicode.IsPrint(r) {
+			return r
+		}
+		return unicode.ReplacementChar
+	}, s)
+}
+
+// when shows a time as people's clocks do, with its zone.
+func when(t time.Time) string { return t.Local().Format("2006-01-02 15:04:05 MST") }
+
+func isTerminal(v any) bool {
+	f, ok := v.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+// note tells the person something that is no error.
+func (a *app) note(format string, args ...any) {
+	fmt.Fprintf(a.stderr, "holdfast: note: %s\n", printable(fmt.Sprintf(format, args...)))
+}
+
+// alive shows on a terminal that long work goes on, until stop is called. It
+// writes nothing where nobody watches.
+func (a *app) alive(what string) (stop func()) {
+	if !isTerminal(a.stderr) {
+		return func() {}
+	}
+	done, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		started := time.Now()
+		tick := time.NewTicker(time.Second)
+		defer tick.Stop()
+		for {
+			fmt.Fprintf(a.stderr, "\r%s … %d s", what, int(time.Since(started).Seconds()))
+			select {
+			case <-tick.C:
+			case <-done:
+				fmt.Fprint(a.stderr, "\r\x1b[K") // back to the start of the line, and clear it
+				return
+			}
+		}
+	}()
+	return func() { close(done); <-ended }
+}

@@ -1,0 +1,129 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"holdfast/agent/keys"
+)
+
+// pinSource says where a PIN comes from.
+type pinSource struct{ fd int }
+
+func (s *pinSource) flag(cmd *cobra.Command) {
+	cmd.Flags().IntVar(&s.fd, "pin-fd", -1, "read the PIN from this file descriptor, up to a newline or its end, instead of the terminal")
+	noDefault(cmd, "pin-fd")
+}
+
+func (s *pinSource) given() bool { return s.fd >= 0 }
+
+// read returns the PIN from the descriptor when one was given, else from the
+// terminal without echo: asked again with again when that is not empty, for a
+// new PIN must not hold a slip.
+func (s *pinSource) read(ctx context.Context, a *app, prompt, again string) ([]byte, error) {
+	if s.given() {
+		return s.readDescriptor(a)
+	}
+	tty, err := a.terminal()
+	if err != nil {
+		return nil, &problem{
+			"a PIN is needed, and there is no terminal to ask for it",
+			"run it in a terminal, or hand the PIN over with --pin-fd 3 3<FILE", exitPerson, err,
+		}
+	}
+	defer tty.Close()
+	pin, err := askHidden(ctx, tty, prompt)
+	if err != nil || again == "" {
+		return pin, err
+	}
+	second, err := askHidden(ctx, tty, again)
+	if err == nil && !bytes.Equal(pin, second) {
+		err = &problem{"the two PINs are not the same", "nothing was done; try again", exitPerson, nil}
+	}
+	return pin, err
+}
+
+func (s *pinSource) readDescriptor(a *app) ([]byte, error) {
+	from := a.stdin
+	if s.fd != 0 {
+		f := os.NewFile(uintptr(s.fd), fmt.Sprintf("descriptor %d", s.fd))
+		if f == nil {
+			return nil, usagef("", "--pin-fd %d: not a descriptor", s.fd)
+		}
+		defer f.Close()
+		from = f
+	}
+	// One byte more than a PIN with its newline shows that it is too long.
+	data, err := io.ReadAll(io.LimitReader(from, keys.MaxPIN+3))
+	if err != nil {
+		return nil, &problem{fmt.Sprintf("--pin-fd %d: %v", s.fd, err), "open it for reading: --pin-fd 3 3<FILE", exitFailed, err}
+	}
+	pin, _, _ := bytes.Cut(data, []byte("\n"))
+	pin = bytes.TrimSuffix(pin, []byte("\r"))
+	return pin, keys.CheckPIN(pin)
+}
+
+// askHidden asks on the terminal and reads a line without echo. The terminal is
+// as it was before when askHidden returns, also when ctx ends meanwhile.
+func askHidden(ctx context.Context, tty *os.File, prompt string) ([]byte, error) {
+	fd := int(tty.Fd())
+	before, err := term.GetState(fd)
+	if err != nil {
+		return nil, fmt.Errorf("terminal: %w", err)
+	}
+	fmt.Fprint(tty, prompt)
+	type line struct {
+		text []byte
+		err  error
+	}
+	read := make(chan line, 1)
+	go func() {
+		text, err := term.ReadPassword(fd)
+		read <- line{text, err}
+	}()
+	select {
+	case l := <-read:
+		fmt.Fprintln(tty)
+		if l.err != nil {
+			return nil, &problem{"no PIN was entered", "", exitPerson, l.err}
+		}
+		return l.text, nil
+	case <-ctx.Done():
+		term.Restore(fd, before)
+		fmt.Fprintln(tty)
+		return nil, ctx.Err()
+	}
+}
+
+// confirm asks a yes-or-no question on the terminal. Where there is none, the
+// person who would answer is what is needed.
+func (a *app) confirm(ctx context.Context, question, hint string) error {
+	tty, err := a.terminal()
+	if err != nil {
+		return &problem{"this needs a person's yes, and there is no terminal to ask on", hint, exitPerson, err}
+	}
+	defer tty.Close()
+	fmt.Fprintf(tty, "%s [y/N] ", question)
+	answer := make(chan string, 1)
+	go func() {
+		line := make([]byte, 64)
+		n, _ := tty.Read(line) // an error reads as no
+		answer <- string(bytes.ToLower(bytes.TrimSpace(line[:n])))
+	}()
+	select {
+	case text := <-answer:
+		if text == "y" || text == "yes" {
+			return nil
+		}
+		return &problem{"not done: the answer was no", "", exitPerson, nil}
+	case <-ctx.Done():
+		fmt.Fprintln(tty)
+		return ctx.Err()
+	}
+}

@@ -1,0 +1,178 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"holdfast/agent/keys"
+	"holdfast/agent/peer"
+	"holdfast/agent/policy"
+	"holdfast/agent/wire"
+	"holdfast/client"
+)
+
+// checkOptions is what `policy check` was given.
+type checkOptions struct {
+	uid, owner int64
+	gids       []uint
+	unit       string
+	key        string
+	operation  string
+	file       string
+	admin      bool
+	json       bool
+}
+
+func (a *app) policyCommands() *cobra.Command {
+	var o checkOptions
+	cmd := &cobra.Command{
+		Use: "check --uid UID --operation OPERATION", Short: "ask who may do what, and which rule decides",
+		Long: `Asks the agent's policy, or the one in --file without an agent, whether a user may
+do something with a key, and names the rule that decides. The exit code is 0 when
+it is allowed and 4 when it is denied. With --file alone the file is checked for
+mistakes.
+
+Operations: ` + words(policy.Operations()) + ".",
+		Example: indent("holdfast policy check --uid 1000 --key alice --operation sign-tls-client"),
+		Args:    cobra.NoArgs,
+		PreRunE: func(*cobra.Command, []string) error { return o.check() },
+		RunE:    a.action(func(ctx context.Context, _ []string) error { return a.checkPolicy(ctx, &o) }),
+	}
+	f := cmd.Flags()
+	f.Int64Var(&o.uid, "uid", -1, "the user who asks")
+	f.UintSliceVar(&o.gids, "gid", nil, "a group of the user's, the primary one first; may be given several times")
+	f.StringVar(&o.unit, "unit", "", "the system unit that the user's process runs in")
+	f.StringVar(&o.key, "key", "", "the key")
+	f.StringVar(&o.operation, "operation", "", "what to do with it")
+	f.StringVar(&o.file, "file", "", "a policy file to ask instead of the agent")
+	f.Int64Var(&o.owner, "owner", -1, "with --file: the uid that the key belongs to (default the one of --uid)")
+	f.BoolVar(&o.admin, "admin", false, "with --file: as if it came in over the admin socket")
+	noDefault(cmd, "uid", "owner")
+	jsonFlag(cmd, &o.json)
+	return a.group("policy", "ask what the policy says", "holdfast policy check --uid 1000 --key alice --operation sign-tls-client", cmd)
+}
+
+// onlyFile says that the file is to be read and nobody is asked about.
+func (o *checkOptions) onlyFile() bool { return o.file != "" && o.uid < 0 && o.operation == "" }
+
+// check finds mistakes that need neither agent nor file.
+func (o *checkOptions) check() error {
+	switch {
+	case o.onlyFile():
+		return nil
+	case o.uid < 0 || o.uid >= math.MaxUint32:
+		return usagef("id -u NAME prints a user's", "--uid needs a uid")
+	case o.operation == "":
+		return usagef("one of "+words(policy.Operations()), "--operation is missing")
+	case !slices.Contains(policy.Operations(), policy.Operation(o.operation)):
+		return usagef("one of "+words(policy.Operations()), "there is no operation %q", o.operation)
+	case o.file == "" && (o.owner >= 0 || o.admin):
+		return usagef("the agent knows whose its keys are", "--owner and --admin are for --file")
+	case o.owner >= math.MaxUint32:
+		return usagef("", "--owner needs a uid")
+	}
+	if slices.ContainsFunc(o.gids, func(gid uint) bool { return gid >= math.MaxUint32 }) {
+		return usagef("", "--gid needs a gid")
+	}
+	if o.key == "" {
+		return nil
+	}
+	if err := keys.CheckName(o.key); err != nil {
+		return usageError(err)
+	}
+	return nil
+}
+
+func (o *checkOptions) groups() []uint32 {
+	groups := make([]uint32, len(o.gids))
+	for i, gid := range o.gids {
+		groups[i] = uint32(gid)
+	}
+	return groups
+}
+
+func (a *app) checkPolicy(ctx context.Context, o *checkOptions) error {
+	var answer wire.CheckPolicyReply
+	var err error
+	switch {
+	case o.onlyFile():
+		if _, err = readPolicy(o.file); err == nil {
+			fmt.Fprintf(a.stdout, "%s is a policy\n", printable(o.file))
+		}
+		return err
+	case o.file != "":
+		answer, err = o.decide()
+	default:
+		answer, err = a.askPolicy(ctx, o)
+	}
+	if err != nil {
+		return err
+	}
+	if o.json {
+		err = a.json(answer)
+	} else {
+		err = table(a.stdout, []string{verdictWord(answer.Allowed), ""}, []string{"rule", answer.Rule}, []string{"reason", answer.Reason})
+	}
+	if err == nil && !answer.Allowed {
+		return answered{exitDenied}
+	}
+	return err
+}
+
+func verdictWord(allowed bool) string {
+	if allowed {
+		return "allowed"
+	}
+	return "denied"
+}
+
+func (a *app) askPolicy(ctx context.Context, o *checkOptions) (wire.CheckPolicyReply, error) {
+	c, err := client.Dial(ctx, &client.Options{Socket: a.socket})
+	if err != nil {
+		return wire.CheckPolicyReply{}, err
+	}
+	defer c.Close()
+	return c.CheckPolicy(ctx, wire.CheckPolicyParameters{
+		UID: uint32(o.uid), GIDs: o.groups(), Unit: o.unit, Key: o.key, Operation: o.operation,
+	})
+}
+
+// decide asks the policy file.
+func (o *checkOptions) decide() (wire.CheckPolicyReply, error) {
+	p, err := readPolicy(o.file)
+	if err != nil {
+		return wire.CheckPolicyReply{}, err
+	}
+	var names peer.Names
+	id := peer.Identity{UID: uint32(o.uid), User: names.User(uint32(o.uid)), Groups: o.groups(), Unit: o.unit, GID: peer.OverflowUID}
+	if len(o.gids) > 0 {
+		id.GID = id.Groups[0]
+	}
+	owner := id.UID
+	if o.owner >= 0 {
+		owner = uint32(o.owner)
+	}
+	d := p.Decide(policy.Query{
+		Peer: id, Admin: o.admin, Operation: policy.Operation(o.operation), Key: o.key,
+		Owner: owner, OwnerUser: names.User(owner),
+	})
+	reason := d.Reason
+	if d.Where != "" {
+		reason = d.Where + ": " + reason
+	}
+	return wire.CheckPolicyReply{Allowed: d.Allowed, Rule: d.Rule, Reason: reason}, nil
+}
+
+func readPolicy(path string) (*policy.Policy, error) {
+	p, err := policy.ParseFile(path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrPermission) {
+		return nil, &problem{err.Error(), "an agent keeps its old policy until the file is right", exitFailed, err}
+	}
+	return p, err
+}

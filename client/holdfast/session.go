@@ -1,0 +1,265 @@
+package main
+
+import (
+	"context"
+	"crypto"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"holdfast/client"
+)
+
+// How long to wait for a server's verdict on the client's certificate. A server
+// that refuses does so within a round trip; one that accepts may say nothing
+// until it is spoken to.
+const (
+	verdictTime = time.Second      // before stdin is sent: an alert that meets data in flight can be lost
+	quietTime   = 2 * time.Second  // after stdin has ended: the server may still be answering
+	closingTime = 10 * time.Second // after our close_notify: the server has to close too
+)
+
+// session is one TLS connection of `tls connect`.
+type session struct {
+	app         *app
+	raw         *counted
+	conn        *tls.Conn
+	key         *client.Key // nil: no client certificate
+	certificate func(*tls.CertificateRequestInfo) (*tls.Certificate, error)
+	requested   bool // the server asked for a certificate
+
+	mu      sync.Mutex
+	took    time.Duration // of the signature
+	failed  error         // of the key, as the agent gave it
+	verdict sync.Once
+	taken   chan struct{} // closed when the server has accepted the handshake
+	ended   chan error    // gets what ended the reading
+	heard   atomic.Int64  // when the server sent something last, Unix nanoseconds
+}
+
+func newSession(a *app) *session {
+	return &session{app: a, taken: make(chan struct{}), ended: make(chan error, 1)}
+}
+
+// Put is called when the server sends a session ticket. With TLS 1.3 servers
+// send it after they have judged the client's certificate: it is a verdict. The
+// ticket itself is not kept.
+func (s *session) Put(string, *tls.ClientSessionState) { s.accept("it sent a session ticket") }
+
+// Get returns no session: each connection is to show a whole handshake.
+func (s *session) Get(string) (*tls.ClientSessionState, bool) { return nil, false }
+
+func (s *session) noCertificate(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+	s.requested = true
+	return &tls.Certificate{}, nil
+}
+
+// timedCertificate gives out the key's certificate with a signer that notes how
+// the signature went.
+func (s *session) timedCertificate(r *tls.CertificateRequestInfo) (*tls.Certificate, error) {
+	s.requested = true
+	cert, err := s.certificate(r)
+	if err != nil {
+		s.note(0, err)
+		return nil, err
+	}
+	timed := *cert
+	timed.PrivateKey = &timedSigner{cert.PrivateKey.(crypto.MessageSigner), s}
+	return &timed, nil
+}
+
+func (s *session) note(took time.Duration, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.took, s.failed = took, err
+}
+
+func (s *session) failure() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.failed
+}
+
+// timedSigner is a key whose signatures are timed.
+type timedSigner struct {
+	crypto.MessageSigner
+	session *session
+}
+
+func (t *timedSigner) SignMessage(rand io.Reader, msg []byte, opts crypto.SignerOpts) ([]byte, error) {
+	started := time.Now()
+	signature, err := t.MessageSigner.SignMessage(rand, msg, opts)
+	t.session.note(time.Since(started), err)
+	return signature, err
+}
+
+// counted counts what arrives on a connection.
+type counted struct {
+	net.Conn
+	bytes atomic.Int64
+}
+
+func (c *counted) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	c.bytes.Add(int64(n))
+	return n, err
+}
+
+// report tells the person about the handshake.
+func (s *session) report(name string) error {
+	state := s.conn.ConnectionState()
+	rows := [][]string{
+		{"connected", s.conn.RemoteAddr().String()},
+		{"version", tls.VersionName(state.Version)},
+		{"cipher", tls.CipherSuiteName(state.CipherSuite)},
+		{"server", name + ", verified"},
+	}
+	for i, c := range state.VerifiedChains[0] {
+		rows = append(rows, []string{fmt.Sprintf("chain %d", i), fmt.Sprintf("%s, until %s", c.Subject, when(c.NotAfter))})
+	}
+	rows = append(rows, s.own()...)
+	return table(s.app.stderr, rows...)
+}
+
+// own describes this side.
+func (s *session) own() [][]string {
+	switch {
+	case !s.requested:
+		return [][]string{{"client", "the server did not ask for a certificate"}}
+	case s.key == nil:
+		return [][]string{{"client", "no certificate, which the server asked for"}}
+	}
+	cert, err := s.key.TLSCertificate()
+	if err != nil {
+		return nil // it was checked before the handshake
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return [][]string{
+		{"client", fmt.Sprintf("%s, with key %s (%s)", cert.Leaf.Subject, s.key.Info().Name, algorithmOf(s.key.Info()))},
+		{"signature", fmt.Sprintf("%.1f ms", float64(s.took.Microseconds())/1000)},
+	}
+}
+
+// accept notes that the server has accepted the handshake, and tells the person
+// why that is known.
+func (s *session) accept(why string) {
+	s.verdict.Do(func() {
+		fmt.Fprintf(s.app.stderr, "accepted: %s\n", why)
+		close(s.taken)
+	})
+}
+
+func (s *session) accepted() bool {
+	select {
+	case <-s.taken:
+		return true
+	default:
+		return false
+	}
+}
+
+// carry learns the server's verdict and copies in both directions.
+func (s *session) carry(ctx context.Context) error {
+	if s.key != nil && !s.requested {
+		return &problem{"the server did not ask for a client certificate", "leave --key out to connect without one", exitFailed, nil}
+	}
+	// With TLS 1.2, the server's Finished comes after its look at the client.
+	if !s.requested || s.conn.ConnectionState().Version < tls.VersionTLS13 {
+		s.accept("the handshake is complete")
+	}
+	before := s.raw.bytes.Load()
+	go s.receive()
+	select {
+	case <-s.taken:
+	case <-time.After(verdictTime):
+	case err := <-s.ended:
+		return s.judge(ctx, err, before)
+	}
+	sent := make(chan int64, 1)
+	go func() {
+		n, _ := io.Copy(s.conn, s.app.stdin) // a broken connection is seen by receive, a broken stdin is its end
+		sent <- n
+	}()
+	select {
+	case err := <-s.ended:
+		return s.judge(ctx, err, before)
+	case n := <-sent:
+		return s.judge(ctx, s.finish(n > 0), before)
+	}
+}
+
+// receive copies what the server sends to stdout until the connection ends.
+func (s *session) receive() {
+	buffer := make([]byte, 16<<10)
+	for {
+		n, err := s.conn.Read(buffer)
+		if n > 0 {
+			s.heard.Store(time.Now().UnixNano())
+			s.accept("it sent data")
+			if _, writeErr := s.app.stdout.Write(buffer[:n]); writeErr != nil {
+				err = fmt.Errorf("stdout: %w", writeErr)
+			}
+		}
+		if err != nil {
+			s.ended <- err
+			return
+		}
+	}
+}
+
+// finish says goodbye once stdin has ended, and returns what ended the reading.
+// A server that was sent something is given time to answer first: some give up
+// on a request when its sender closes.
+func (s *session) finish(answerDue bool) error {
+	quiet := time.Now()
+	for answerDue && time.Since(quiet) < quietTime {
+		select {
+		case err := <-s.ended:
+			return err
+		case <-time.After(quietTime - time.Since(quiet)):
+			if heard := time.Unix(0, s.heard.Load()); heard.After(quiet) {
+				quiet = heard
+			}
+		}
+	}
+	s.conn.CloseWrite() // when it fails, receive says why
+	select {
+	case err := <-s.ended:
+		return err
+	case <-time.After(closingTime):
+		return errSilent
+	}
+}
+
+var errSilent = errors.New("the server does not close the connection")
+
+// judge turns what ended the connection into the result of the command; before
+// is how much had arrived when the handshake was complete.
+func (s *session) judge(ctx context.Context, err error, before int64) error {
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case isAlert(err):
+		return s.refusal(err)
+	case s.accepted() && (err == io.EOF || err == errSilent || errors.Is(err, syscall.ECONNRESET)):
+		return nil
+	case err == io.EOF && s.raw.bytes.Load() > before:
+		// crypto/tls reports a close_notify and a bare end alike, but something
+		// arrived, and it was neither data nor a ticket nor another alert.
+		s.accept("it closed the connection in good order")
+		return nil
+	case err == io.EOF, err == errSilent, errors.Is(err, syscall.ECONNRESET):
+		return &problem{
+			"the server did not say whether it takes the client certificate, and ended the connection",
+			"the server's log says why", exitFailed, err,
+		}
+	}
+	return &problem{"connection: " + err.Error(), "", exitFailed, err}
+}

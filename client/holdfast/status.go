@@ -1,0 +1,105 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"holdfast/agent/wire"
+	"holdfast/client"
+)
+
+func (a *app) statusCommand() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use: "status", Short: "show the agent, its devices, and whom it takes you for",
+		Example: indent("holdfast status"),
+		Args:    cobra.NoArgs,
+		RunE: a.asking(func(ctx context.Context, c *client.Client, _ []string) error {
+			status, err := c.Status(ctx)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return a.json(status)
+			}
+			return a.printStatus(c.Socket(), status)
+		}),
+	}
+	jsonFlag(cmd, &asJSON)
+	return cmd
+}
+
+func (a *app) printStatus(socket string, s wire.GetStatusReply) error {
+	rows := [][]string{
+		{"agent", fmt.Sprintf("%s, %s mode, process %d, since %s", s.Version, s.Mode, s.PID, when(s.Started))},
+		{"socket", socket},
+		{"you", callerOf(s.Caller)},
+		{"policy", s.Policy},
+		{"audit", s.Audit},
+		{"keys", fmt.Sprintf("%d that you may see", s.Keys)},
+	}
+	for _, d := range s.Devices {
+		rows = append(rows, deviceRows(d)...)
+	}
+	if len(s.Devices) == 0 {
+		rows = append(rows, []string{"device", "none"})
+	}
+	for _, n := range s.Notices {
+		rows = append(rows, []string{"notice", n.Message})
+		if n.Hint != "" {
+			rows = append(rows, []string{"", "hint: " + n.Hint})
+		}
+	}
+	return table(a.stdout, rows...)
+}
+
+func callerOf(c wire.Caller) string {
+	text := fmt.Sprintf("%s, process %d", person(c.User, c.UID), c.PID)
+	if c.User != "" {
+		text = fmt.Sprintf("%s (uid %d), process %d", c.User, c.UID, c.PID)
+	}
+	if c.Unit != "" {
+		text += ", unit " + c.Unit
+	}
+	return text
+}
+
+// deviceRows shows what a device is, whether it works, and what to do if not.
+func deviceRows(d wire.Device) [][]string {
+	name := d.Device
+	if d.Software {
+		name += " (" + softwareTPM + ": no hardware protects its keys)"
+	}
+	state := fmt.Sprintf("%s since %s", d.State, when(d.Since))
+	if d.LockedUntil != nil {
+		state += ", until " + when(*d.LockedUntil)
+	}
+	if d.Reason != "" {
+		state += ": " + d.Reason
+	}
+	rows := [][]string{{"device", name}, {"", state}}
+	if d.Hint != "" {
+		rows = append(rows, []string{"", "hint: " + d.Hint})
+	}
+	if d.Maker != "" {
+		rows = append(rows, []string{"", "made by " + d.Maker})
+	}
+	if len(d.Can) > 0 {
+		rows = append(rows, []string{"", "makes " + abilities(d.Can)})
+	}
+	if d.TriesLeft != nil {
+		rows = append(rows, []string{"", fmt.Sprintf("%d wrong PINs until it locks", *d.TriesLeft)})
+	}
+	return rows
+}
+
+func abilities(can []wire.Capability) string {
+	list := make([]string, len(can))
+	for i, c := range can {
+		list[i] = algorithmOf(wire.Key{Algorithm: c.Algorithm, RSABits: c.RSABits})
+	}
+	return strings.Join(list, ", ")
+}

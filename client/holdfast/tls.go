@@ -1,0 +1,190 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"holdfast/agent/keys"
+	"holdfast/client"
+)
+
+// connectOptions is what `tls connect` was given.
+type connectOptions struct {
+	key, ca, serverName string
+}
+
+// Bounds of `tls connect`. A handshake may wait for a person at the device.
+const (
+	dialTime      = 15 * time.Second
+	handshakeTime = 90 * time.Second
+)
+
+func (a *app) tlsCommands() *cobra.Command {
+	var o connectOptions
+	cmd := &cobra.Command{
+		Use: "connect HOST:PORT", Short: "make a TLS connection with a key as the client",
+		Long: `Makes a TLS connection, reports on it, and then copies stdin to the server and
+what the server sends to stdout. It is done (exit code 0) when the server has
+accepted the handshake, the client's certificate included. With TLS 1.3 a server
+says so only afterwards; the report ends in its verdict.`,
+		Example: indent("holdfast tls connect --key alice --ca ca.pem --server-name localhost 127.0.0.1:4433 </dev/null"),
+		Args:    cobra.ExactArgs(1),
+		PreRunE: func(_ *cobra.Command, args []string) error {
+			if host, port, err := net.SplitHostPort(args[0]); err != nil || host == "" || port == "" {
+				return usagef("", "%q is not HOST:PORT", args[0])
+			}
+			return nil
+		},
+		RunE: a.action(func(ctx context.Context, args []string) error { return a.connect(ctx, &o, args[0]) }),
+	}
+	cmd.Flags().StringVar(&o.key, "key", "", "the key to log in with (default none)")
+	cmd.Flags().StringVar(&o.ca, "ca", "", "the certificates, PEM, that must have issued the server's (default the system's)")
+	cmd.Flags().StringVar(&o.serverName, "server-name", "", "the name in the server's certificate (default HOST)")
+	return a.group("tls", "try a key out", "holdfast tls connect --key alice --ca ca.pem localhost:4433", cmd)
+}
+
+// connect makes the connection and carries it until both sides are done.
+func (a *app) connect(ctx context.Context, o *connectOptions, address string) error {
+	s := newSession(a)
+	cfg, done, err := a.tlsConfig(ctx, o, address, s)
+	if err != nil {
+		return err
+	}
+	defer done()
+	raw, err := (&net.Dialer{Timeout: dialTime}).DialContext(ctx, "tcp", address)
+	if err != nil {
+		return &problem{err.Error(), "check the address, and that the server runs", exitFailed, err}
+	}
+	defer raw.Close()
+	defer context.AfterFunc(ctx, func() { raw.Close() })()
+	s.raw = &counted{Conn: raw}
+	s.conn = tls.Client(s.raw, cfg)
+	handshake, cancel := context.WithTimeout(ctx, handshakeTime)
+	defer cancel()
+	if err := s.conn.HandshakeContext(handshake); err != nil {
+		return s.explain(ctx, err)
+	}
+	if err := s.report(cfg.ServerName); err != nil {
+		return err
+	}
+	return s.carry(ctx)
+}
+
+// tlsConfig returns the configuration, and what ends its use.
+func (a *app) tlsConfig(ctx context.Context, o *connectOptions, address string, s *session) (*tls.Config, func(), error) {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, nil, err
+	}
+	cfg := &tls.Config{ServerName: host, MinVersion: tls.VersionTLS12, ClientSessionCache: s}
+	if o.serverName != "" {
+		cfg.ServerName = o.serverName
+	}
+	if o.ca != "" {
+		roots, err := a.readCertificates(o.ca)
+		if err != nil {
+			return nil, nil, err
+		}
+		cfg.RootCAs = poolOf(roots)
+	}
+	cfg.GetClientCertificate = s.noCertificate
+	if o.key == "" {
+		return cfg, func() {}, nil
+	}
+	c, err := client.Dial(ctx, &client.Options{Socket: a.socket})
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := s.use(ctx, c, o.key, cfg); err != nil {
+		c.Close()
+		return nil, nil, err
+	}
+	return cfg, func() { c.Close() }, nil
+}
+
+func poolOf(certificates [][]byte) *x509.CertPool {
+	pool := x509.NewCertPool()
+	for _, der := range certificates {
+		if c, err := x509.ParseCertificate(der); err == nil { // they have been parsed before
+			pool.AddCert(c)
+		}
+	}
+	return pool
+}
+
+// use sets cfg up with a key that can log in, and says at once when it cannot.
+func (s *session) use(ctx context.Context, c *client.Client, name string, cfg *tls.Config) error {
+	if err := keys.CheckName(name); err != nil {
+		return usageError(err)
+	}
+	k, err := c.Key(ctx, name)
+	if err != nil {
+		return err
+	}
+	if p := k.Info().Purpose; p != string(keys.TLSClient) {
+		return &keys.Error{
+			Kind: keys.WrongPurpose, Message: fmt.Sprintf("key %s is for %s and cannot log in", name, p),
+			Hint: "holdfast key create NAME --purpose tls-client makes one that can",
+		}
+	}
+	if _, err := k.TLSCertificate(); err != nil {
+		return err
+	}
+	if err := k.ConfigureTLS(cfg); err != nil {
+		return err
+	}
+	s.key = k
+	s.certificate = cfg.GetClientCertificate
+	cfg.GetClientCertificate = s.timedCertificate
+	return nil
+}
+
+// explain says why a handshake failed. crypto/tls turns the agent's errors into
+// text, so what the key said is asked first.
+func (s *session) explain(ctx context.Context, err error) error {
+	var name x509.HostnameError
+	var authority x509.UnknownAuthorityError
+	var invalid x509.CertificateInvalidError
+	switch {
+	case s.failure() != nil:
+		return s.failure()
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case errors.Is(err, context.DeadlineExceeded):
+		return &problem{fmt.Sprintf("no handshake within %s", handshakeTime), "is it a TLS server that answers there?", exitFailed, err}
+	case errors.As(err, &name):
+		return &problem{err.Error(), "--server-name says which name to expect", exitFailed, err}
+	case errors.As(err, &authority), errors.As(err, &invalid):
+		return &problem{err.Error(), "--ca names the certificates to trust for this server", exitFailed, err}
+	case isAlert(err):
+		return s.refusal(err)
+	}
+	return &problem{"handshake: " + err.Error(), "", exitFailed, err}
+}
+
+// isAlert reports whether the server sent an alert (RFC 8446, section 6).
+func isAlert(err error) bool {
+	var op *net.OpError
+	return errors.As(err, &op) && op.Op == "remote error"
+}
+
+// refusal is what a server's alert means to the person.
+func (s *session) refusal(err error) error {
+	hint := "the server's log says why"
+	switch {
+	case s.key == nil && s.requested:
+		hint = "the server wants a client certificate: --key names the key to log in with"
+	case s.key != nil && s.requested:
+		hint = "the server does not take the certificate: holdfast certificate show " + s.key.Info().Name + "; the server's log says why"
+	case s.key != nil && !s.key.Info().TLS12:
+		hint = "key " + s.key.Info().Name + " signs TLS 1.3 only; holdfast key create --tls12 makes one for older servers"
+	}
+	return &problem{"the server refused: " + err.Error(), hint, exitFailed, err}
+}
