@@ -150,6 +150,10 @@ func codeOf(err error) tpm2.TPMRC {
 	return tpm2.TPMRCSuccess
 }
 
+// aboutParameter reports a format-1 code: one that is about a handle, a
+// parameter or a session (TPM 2.0 Part 2, section 6.6.1).
+func aboutParameter(err error) bool { return codeOf(err)&0x80 != 0 }
+
 // wrongAuth reports a refused authorisation value.
 func wrongAuth(err error) bool {
 	return errors.Is(err, tpm2.TPMRCAuthFail) || errors.Is(err, tpm2.TPMRCBadAuth)

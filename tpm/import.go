@@ -70,7 +70,7 @@ func (k *key) suits(asked keys.Template, allowImported bool) error {
 	if err != nil {
 		return err
 	}
-	if alg != asked.Algorithm || asked.RSABits != 0 && bits != asked.RSABits {
+	if asked.Algorithm != "" && alg != asked.Algorithm || asked.RSABits != 0 && bits != asked.RSABits {
 		return &keys.Error{Kind: keys.BadRequest, Message: fmt.Sprintf("the file holds %s", describe([]keys.Capability{{Algorithm: alg, RSABits: bits}}))}
 	}
 	if len(asked.PIN) != 0 {

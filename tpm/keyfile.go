@@ -70,9 +70,6 @@ func (k *key) material() (keys.Material, error) {
 // parseMaterial reads a key's material and checks everything about it that
 // takes no device.
 func parseMaterial(m keys.Material) (*key, error) {
-	if m.Backend != Backend {
-		return nil, malformed("backend %q", m.Backend)
-	}
 	r, err := parseRecord(m.Device)
 	if err != nil {
 		return nil, err
@@ -97,6 +94,8 @@ func parseMaterial(m keys.Material) (*key, error) {
 func (k *key) matches(m keys.Material) error {
 	free := freedoms(k.area)
 	switch {
+	case m.Backend != Backend:
+		return malformed("backend %q", m.Backend)
 	case !bytes.Equal(k.spki, m.Public):
 		return &keys.Error{Kind: keys.KeyMismatch, Message: "the key file holds another key than the recorded public key"}
 	case k.pin != m.PIN:
@@ -187,17 +186,25 @@ func newKey(f *keyfile.TPMKey) (*key, error) {
 	}
 	k := &key{file: f, area: area, pin: !f.EmptyAuth}
 	if k.suites, err = suitesOf(area); err != nil {
-		return nil, err
+		return nil, asMalformed(err)
 	}
 	if k.spki, err = spkiOf(area); err != nil {
-		return nil, err
+		return nil, asMalformed(err)
 	}
 	name, err := tpm2.ObjectName(area)
 	if err != nil {
-		return nil, malformed("name: %v", err)
+		return nil, asMalformed(err)
 	}
 	k.name = name.Buffer
 	return k, nil
+}
+
+// asMalformed gives a kind to errors of go-tpm and the standard library.
+func asMalformed(err error) error {
+	if _, ok := keys.AsError(err); ok {
+		return err
+	}
+	return malformed("public area: %v", err)
 }
 
 // suite returns the suite for scheme s, if the key may sign so.

@@ -23,17 +23,21 @@ type link struct {
 // send sends a command and returns the reply, which is valid until the next
 // send. It repeats the command while the device asks for that, until ctx ends.
 func (l *link) send(ctx context.Context, command []byte) ([]byte, error) {
+	var rc tpm2.TPMRC
 	for try := 0; ; try++ {
 		reply, err := l.once(ctx, command)
-		if err != nil {
-			return nil, err
-		}
-		rc := replyCode(reply)
-		if !retryable(rc) {
+		if err == nil && !retryable(replyCode(reply)) {
 			return reply, nil
 		}
-		if err := pause(ctx, try); err != nil {
-			return nil, &retryError{rc: rc, err: err}
+		if err == nil {
+			rc = replyCode(reply)
+			err = pause(ctx, try)
+		}
+		if err != nil && try > 0 && ctx.Err() != nil {
+			err = &retryError{rc: rc, err: err}
+		}
+		if err != nil {
+			return nil, err
 		}
 	}
 }

@@ -22,14 +22,23 @@ type entry struct {
 	used      uint64 // the clock when it was last used
 }
 
-// Check loads the key if it is not loaded. What it verifies is verified by
-// every load: see parseMaterial and load.
+// Check loads the key, or asks the device for the name of the loaded one. All
+// that Create verified is verified by each load: see parseMaterial.
 func (t *TPM) Check(ctx context.Context, m keys.Material) error {
-	if _, err := parseMaterial(m); err != nil {
-		return err
-	}
 	return t.run(ctx, patience, func(ctx context.Context) error {
-		_, err := t.find(ctx, m)
+		e, err := t.find(ctx, m)
+		if err != nil {
+			return err
+		}
+		l, err := t.linkOf(ctx, e)
+		if err != nil {
+			return err
+		}
+		name, err := nameAt(ctx, l, e.handle)
+		if err == nil && !bytes.Equal(name, e.key.name) {
+			t.unload(ctx, e.key.id)
+			err = &keys.Error{Kind: keys.KeyMismatch, Message: "the TPM holds another key in this one's place"}
+		}
 		return err
 	})
 }
@@ -128,14 +137,15 @@ func (t *TPM) loadUnder(ctx context.Context, l *link, p parent, k *key) (*entry,
 	return e, err
 }
 
+// hintLost is the next step for a key that its TPM refuses.
+const hintLost = "the record is damaged or belongs to another TPM: restore it, or make a new key and enrol it again"
+
 // loadRefused turns a refusal that is about the key itself into key-lost.
 func loadRefused(err error) error {
-	const format1 = 0x80 // TPM 2.0 Part 2, section 6.6.1: the code is about a parameter
-	if codeOf(err)&format1 == 0 || vanished(err) {
+	if !aboutParameter(err) || vanished(err) {
 		return err
 	}
-	return &keys.Error{Kind: keys.KeyLost, Message: "the TPM no longer takes this key",
-		Hint: "the file is damaged or belongs to another TPM: restore it, or make a new key and enrol it again", Err: err}
+	return &keys.Error{Kind: keys.KeyLost, Message: "the TPM no longer takes this key", Hint: hintLost, Err: err}
 }
 
 // enrol adds a loaded key to the table, making room among the descriptors.
@@ -202,7 +212,7 @@ func (t *TPM) withRoom(ctx context.Context, call func() error) error {
 			return err
 		}
 		objects := rc != tpm2.TPMRCSessionMemory && rc != tpm2.TPMRCSessionHandles
-		if objects && t.evictOldest(ctx) {
+		if objects && t.evictOldest(ctx) || !objects && t.parkOldest(ctx) {
 			continue
 		}
 		if cleared || t.recover(ctx) != nil {

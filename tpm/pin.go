@@ -115,7 +115,7 @@ func (t *TPM) keepSession(id string, s *session, until time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.retire(id)
-	s.until = until
+	s.until, s.used = until, t.clock
 	s.timer = time.AfterFunc(time.Until(until), func() { t.lockOne(id, s) })
 	t.unlocked[id] = s
 }
@@ -155,6 +155,13 @@ func (t *TPM) retire(id string) {
 	}
 }
 
+// sessionOf returns a key's live session, or nil.
+func (t *TPM) sessionOf(id string) *session {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.unlocked[id]
+}
+
 // sessions returns the live sessions by key.
 func (t *TPM) sessions() map[string]*session {
 	t.mu.Lock()
@@ -173,8 +180,12 @@ func (t *TPM) endSession(id string) {
 	t.retire(id)
 }
 
-// sweep flushes retired sessions. The caller owns the device.
+// sweep flushes retired sessions, later if the device does not answer now. The
+// caller owns the device.
 func (t *TPM) sweep() {
+	if now := t.state(); now == keys.StateWedged || now == keys.StateAbsent {
+		return
+	}
 	t.mu.Lock()
 	list := t.expired
 	t.expired = nil

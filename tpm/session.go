@@ -40,6 +40,9 @@ type session struct {
 
 	until time.Time   // with Unlock: when it ends
 	timer *time.Timer // with Unlock: what ends it
+
+	parked *tpm2.TPMSContext // when it is saved out of the device; the owner's
+	used   uint64            // the clock when it was last used; the owner's
 }
 
 var _ tpm2.Session = (*session)(nil)

@@ -60,6 +60,11 @@ func (t *TPM) signPlain(ctx context.Context, l *link, e *entry, su suite, digest
 
 // signUnlocked signs with the session that Unlock left behind.
 func (t *TPM) signUnlocked(ctx context.Context, l *link, e *entry, su suite, digest []byte) ([]byte, error) {
+	if s := t.sessionOf(e.key.id); s != nil {
+		if err := t.unpark(ctx, l, s); err != nil {
+			return nil, t.sessionFailed(e.key.id, err)
+		}
+	}
 	s, command, err := t.authorise(l, e, su, digest)
 	if err != nil {
 		return nil, err

@@ -94,7 +94,7 @@ func (t *TPM) createParent(ctx context.Context, l *link, ref parentRef) (parent,
 				InPublic:      tpm2.BytesAs2B[tpm2.TPMTPublic](ref.template),
 			}.Execute(l.on(ctx))
 			if err != nil {
-				return step("TPM2_CreatePrimary", l, err)
+				return templateRefused(step("TPM2_CreatePrimary", l, err))
 			}
 			t.hold(reply.ObjectHandle)
 			p = parent{ref: ref, handle: reply.ObjectHandle}
@@ -106,6 +106,15 @@ func (t *TPM) createParent(ctx context.Context, l *link, ref parentRef) (parent,
 		})
 	})
 	return p, err
+}
+
+// templateRefused is for a device that does not know what the parent was made
+// of: it is another one, or the record is damaged.
+func templateRefused(err error) error {
+	if !aboutParameter(err) || wrongAuth(err) {
+		return err
+	}
+	return &keys.Error{Kind: keys.KeyLost, Message: "the TPM cannot make the key's parent", Hint: hintLost, Err: err}
 }
 
 // readParent looks up the persistent parent of ref.

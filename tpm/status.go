@@ -91,8 +91,7 @@ func (t *TPM) learn(ctx context.Context, l *link) error {
 		}
 		t.set(func() { t.maker = makerFrom(p) })
 	}
-	can, err := t.capabilities(ctx)
-	t.set(func() { t.can = can })
+	_, err := t.capabilities(ctx)
 	return err
 }
 

@@ -39,8 +39,7 @@ func (t *TPM) supports(ctx context.Context, area tpm2.TPMTPublic) error {
 // testParms asks whether the device knows an algorithm with its parameters.
 func testParms(ctx context.Context, l *link, area tpm2.TPMTPublic) (bool, error) {
 	_, err := tpm2.TestParms{Parameters: tpm2.TPMTPublicParms{Type: area.Type, Parameters: area.Parameters}}.Execute(l.on(ctx))
-	const format1 = 0x80 // the code is about the parameter
-	if codeOf(err)&format1 != 0 {
+	if aboutParameter(err) {
 		return false, nil
 	}
 	return err == nil, step("TPM2_TestParms", l, err)
@@ -69,7 +68,7 @@ func (t *TPM) capabilities(ctx context.Context) ([]keys.Capability, error) {
 			list = append(list, c)
 		}
 	}
-	t.can = list
+	t.set(func() { t.can = list })
 	return list, nil
 }
 

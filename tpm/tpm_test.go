@@ -3,6 +3,8 @@ package tpm
 import (
 	"context"
 	"crypto/rand"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -94,36 +96,42 @@ func wantKind(t *testing.T, err error, want keys.Kind) {
 	}
 }
 
-func TestEveryAlgorithmSigns(t *testing.T) {
+// TestEveryKeySigns makes each kind of key in each way of keeping it.
+func TestEveryKeySigns(t *testing.T) {
 	for _, c := range []struct {
+		name   string
 		asked  keys.Template
 		scheme keys.Scheme
 	}{
-		{es256, keys.ECDSAP256SHA256},
-		{keys.Template{Purpose: keys.TLSServer, Algorithm: keys.ES384}, keys.ECDSAP384SHA384},
-		{keys.Template{Purpose: keys.TLSClient, Algorithm: keys.RS256}, keys.RSAPSSSHA256},
-		{keys.Template{Purpose: keys.ServiceAccount, Algorithm: keys.RS256, RSABits: 3072}, keys.RSAPKCS1SHA256},
+		{"ES256", es256, keys.ECDSAP256SHA256},
+		{"ES256 persistent", keys.Template{Purpose: keys.TLSClient, Algorithm: keys.ES256, Persistent: true}, keys.ECDSAP256SHA256},
+		{"ES384", keys.Template{Purpose: keys.TLSServer, Algorithm: keys.ES384}, keys.ECDSAP384SHA384},
+		{"RS256 for TLS", keys.Template{Purpose: keys.TLSClient, Algorithm: keys.RS256}, keys.RSAPSSSHA256},
+		{"RS256 for tokens", keys.Template{Purpose: keys.ServiceAccount, Algorithm: keys.RS256}, keys.RSAPKCS1SHA256},
+		{"RS256 with a PIN", keys.Template{Purpose: keys.TLSClient, Algorithm: keys.RS256, PIN: []byte("1234")}, keys.RSAPSSSHA256},
+		{"PIN, persistent", keys.Template{Purpose: keys.TLSClient, Algorithm: keys.ES256, Persistent: true, PIN: []byte("1234")}, keys.ECDSAP256SHA256},
 	} {
 		for _, managed := range []bool{false, true} {
-			for _, pin := range []string{"", "1234"} {
-				for _, persistent := range []bool{false, true} {
-					b, _, _ := behind(t, managed)
-					asked := c.asked
-					asked.PIN, asked.Persistent = []byte(pin), persistent
-					if asked.RSABits == 3072 && (managed || persistent) {
-						continue
-					}
-					m := create(t, b, asked)
-					if pin != "" {
-						wantKind(t, signs(soon(t), b, m, c.scheme), keys.PINRequired)
-						if err := b.Unlock(soon(t), m, []byte(pin), time.Now().Add(time.Minute)); err != nil {
-							t.Fatalf("Unlock: %v", err)
-						}
-					}
-					mustSign(t, b, m, c.scheme)
-					b.Close()
+			t.Run(fmt.Sprintf("%s, managed %v", c.name, managed), func(t *testing.T) {
+				t.Parallel()
+				b, _, _ := behind(t, managed)
+				m := create(t, b, c.asked)
+				if len(c.asked.PIN) != 0 {
+					wantKind(t, signs(soon(t), b, m, c.scheme), keys.PINRequired)
+					unlock(t, b, m, c.asked.PIN)
 				}
-			}
+				mustSign(t, b, m, c.scheme)
+			})
 		}
 	}
 }
+
+// unlock unlocks a key for the length of a test.
+func unlock(t *testing.T, b *TPM, m keys.Material, pin []byte) {
+	t.Helper()
+	if err := b.Unlock(soon(t), m, pin, time.Now().Add(time.Minute)); err != nil {
+		t.Fatalf("Unlock: %v", err)
+	}
+}
+
+func contains(s, part string) bool { return strings.Contains(s, part) }
