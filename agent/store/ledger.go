@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"time"
 
@@ -103,9 +104,9 @@ func (s *Store) SpendPINTry(owner uint32, name string) error {
 	if s.ledgerFault != nil {
 		return fmt.Errorf("count the PIN's tries: %w", s.ledgerFault)
 	}
-	now, k := s.now().UTC(), id{owner, name}.String()
-	spent := recent(s.ledger.PINTries[k], now)
-	s.ledger.PINTries[k] = spent
+	now, k := s.now().UTC(), id{owner, name}
+	spent := recent(s.ledger.PINTries[k.String()], now)
+	s.setTries(k, spent)
 	if len(spent) >= MaxPINTries {
 		return &keys.Error{
 			Kind:       keys.PINBlocked,
@@ -114,36 +115,49 @@ func (s *Store) SpendPINTry(owner uint32, name string) error {
 			RetryAfter: spent[0].Add(PINWindow).Sub(now),
 		}
 	}
-	s.ledger.PINTries[k] = append(spent, now)
+	return s.changeTries(k, spent, append(slices.Clone(spent), now))
+}
+
+// ReturnPINTry takes back the newest try: the device never saw the PIN.
+func (s *Store) ReturnPINTry(owner uint32, name string) error {
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	k := id{owner, name}
+	spent := s.ledger.PINTries[k.String()]
+	if len(spent) == 0 {
+		return nil
+	}
+	return s.changeTries(k, spent, spent[:len(spent)-1])
+}
+
+// ClearPINTries forgets a key's tries: the PIN was right.
+func (s *Store) ClearPINTries(owner uint32, name string) error {
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	k := id{owner, name}
+	spent := s.ledger.PINTries[k.String()]
+	if len(spent) == 0 {
+		return nil
+	}
+	return s.changeTries(k, spent, nil)
+}
+
+// changeTries writes tries in place of spent, or leaves spent.
+func (s *Store) changeTries(k id, spent, tries []time.Time) error {
+	s.setTries(k, tries)
 	if err := s.writeLedger(); err != nil {
-		s.ledger.PINTries[k] = spent
+		s.setTries(k, spent)
 		return fmt.Errorf("count the PIN's tries: %w", err)
 	}
 	return nil
 }
 
-// ReturnPINTry takes back the newest try: the device never saw the PIN.
-func (s *Store) ReturnPINTry(owner uint32, name string) error {
-	return s.changeTries(id{owner, name}, func(spent []time.Time) []time.Time { return spent[:len(spent)-1] })
-}
-
-// ClearPINTries forgets a key's tries: the PIN was right.
-func (s *Store) ClearPINTries(owner uint32, name string) error {
-	return s.changeTries(id{owner, name}, func([]time.Time) []time.Time { return nil })
-}
-
-func (s *Store) changeTries(k id, change func([]time.Time) []time.Time) error {
-	s.writing.Lock()
-	defer s.writing.Unlock()
-	spent := s.ledger.PINTries[k.String()]
-	if len(spent) == 0 {
-		return nil
-	}
-	s.ledger.PINTries[k.String()] = change(spent)
-	if len(s.ledger.PINTries[k.String()]) == 0 {
+func (s *Store) setTries(k id, tries []time.Time) {
+	if len(tries) == 0 {
 		delete(s.ledger.PINTries, k.String())
+	} else {
+		s.ledger.PINTries[k.String()] = tries
 	}
-	return s.writeLedger()
 }
 
 // PINTries returns how many tries of a key's PIN count now.

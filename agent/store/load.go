@@ -45,10 +45,9 @@ type loader struct {
 // refused.
 func (l *loader) loadLedger() {
 	path := l.store.ledgerPath()
-	for _, suffix := range []string{incoming, outgoing} {
-		if left := sibling(path, suffix); suffix == incoming || exists(path) {
-			clear(l.store.disk, left)
-		}
+	clear(l.store.disk, sibling(path, incoming))
+	if exists(path) {
+		clear(l.store.disk, sibling(path, outgoing))
 	}
 	if l.ledger, l.ledgerFault = l.store.readLedger(); l.ledgerFault != nil {
 		l.ledgerFault = fmt.Errorf("%s: %w", path, l.ledgerFault)
