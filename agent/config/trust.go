@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 )
 
@@ -46,8 +47,12 @@ func checkOpen(f *os.File) error {
 // by root or this uid, and closed to everybody else (mode 0700) for a user's
 // agent, or to everybody else's writing for the machine's. The directories above
 // it must belong to root or this uid and be writable to nobody else, unless they
-// are sticky as /tmp is. The error says path, owner and mode.
+// are sticky as /tmp is. The error says path, owner and mode. A path that is not
+// absolute or longer than [MaxSocketPath] is refused as well.
 func CheckSocketDirectory(path string, system bool) error {
+	if err := socketPath(path); err != nil {
+		return err
+	}
 	directory := filepath.Dir(path)
 	info, err := os.Lstat(directory)
 	if err != nil {
@@ -67,28 +72,59 @@ func CheckSocketDirectory(path string, system bool) error {
 	case info.Mode().Perm()&forbidden != 0:
 		return untrusted(directory, info, fmt.Sprintf("others may have none of the permissions %04o", forbidden))
 	}
-	return checkAbove(directory)
+	return checkWay(filepath.Dir(directory))
 }
 
-// checkAbove looks at every directory above the given one, as the kernel walks
-// them: whoever may write one of them could rename the next away.
-func checkAbove(directory string) error {
-	real, err := filepath.EvalSymlinks(directory)
-	if err != nil {
-		return err
-	}
-	for real != "/" {
-		real = filepath.Dir(real)
-		info, err := os.Lstat(real)
+// maxLinks is how many symbolic links the kernel follows in one path
+// (path_resolution(7)).
+const maxLinks = 40
+
+// checkWay looks at every directory and symbolic link on the way to path, as the
+// kernel walks it: whoever may write one of the directories, or owns one of the
+// links, decides where the way leads.
+func checkWay(path string) error {
+	at, rest := "/", strings.Split(path, "/")
+	for links := 0; len(rest) > 0; {
+		name := rest[0]
+		rest = rest[1:]
+		if name == ".." { // only from a link: the way so far has none left
+			at = filepath.Dir(at)
+			continue
+		}
+		next := filepath.Join(at, name)
+		info, err := os.Lstat(next)
 		if err != nil {
 			return err
 		}
-		if !ours(info) {
-			return untrusted(real, info, "it has to be root's or this user's")
+		if err := checkStep(next, info); err != nil {
+			return err
 		}
-		if info.Mode().Perm()&0o022 != 0 && info.Mode()&fs.ModeSticky == 0 {
-			return untrusted(real, info, "others can write it, and it is not sticky")
+		if info.Mode()&fs.ModeSymlink == 0 {
+			at = next
+			continue
 		}
+		target, err := os.Readlink(next)
+		if err != nil {
+			return err
+		}
+		if links++; links > maxLinks {
+			return untrusted(next, info, "too many symbolic links lead there")
+		}
+		if filepath.IsAbs(target) {
+			at = "/"
+		}
+		rest = append(strings.Split(target, "/"), rest...)
+	}
+	return nil
+}
+
+func checkStep(path string, info fs.FileInfo) error {
+	mode := info.Mode()
+	switch {
+	case !ours(info):
+		return untrusted(path, info, "it has to be root's or this user's")
+	case mode.IsDir() && mode.Perm()&0o022 != 0 && mode&fs.ModeSticky == 0:
+		return untrusted(path, info, "others can write it, and it is not sticky")
 	}
 	return nil
 }
