@@ -53,9 +53,13 @@ func handle[P, R any](a *Agent, do func(*request, context.Context, *P) (*R, erro
 		if err := call.Decode(&p); err != nil {
 			return err
 		}
+		r := a.newRequest(ctx)
+		if err := r.stillThere(); err != nil {
+			return r.deny(entry{op: "connect"}, err)
+		}
 		ctx, cancel := context.WithTimeout(ctx, a.Limits.Request)
 		defer cancel()
-		reply, err := do(a.newRequest(ctx), ctx, &p)
+		reply, err := do(r, ctx, &p)
 		if err != nil {
 			return err
 		}

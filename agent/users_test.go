@@ -26,6 +26,9 @@ const childSocket = "AGENT_TEST_SOCKET"
 
 func TestMain(m *testing.M) {
 	if socket := os.Getenv(childSocket); socket != "" {
+		if len(os.Args) == 1 {
+			os.Exit(childPassesConnection(socket))
+		}
 		os.Exit(childCall(socket))
 	}
 	os.Exit(m.Run())
@@ -60,6 +63,80 @@ func childCall(socket string) int {
 		return 1
 	}
 	return 0
+}
+
+// childPassesConnection connects, hands the connection to its parent over file
+// descriptor 3 and ends.
+func childPassesConnection(socket string) int {
+	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: socket, Net: "unix"})
+	if err != nil {
+		return 1
+	}
+	if err := varlink.NewConn(conn).Call(context.Background(), wire.ListKeys, wire.Empty{}, &wire.ListKeysReply{}); err != nil {
+		return 1 // from here on the agent knows who is calling
+	}
+	f, err := conn.File()
+	if err == nil {
+		err = syscall.Sendmsg(3, []byte{0}, syscall.UnixRights(int(f.Fd())), nil, 0)
+	}
+	if err != nil {
+		return 1
+	}
+	return 0
+}
+
+// orphan returns a connection whose process has ended.
+func (r *rig) orphan() *varlink.Conn {
+	r.t.Helper()
+	pair, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	theirs := os.NewFile(uintptr(pair[1]), "pair")
+	defer theirs.Close()
+	defer syscall.Close(pair[0])
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = []string{childSocket + "=" + r.socket, "GORACE=atexit_sleep_ms=0"}
+	cmd.ExtraFiles = []*os.File{theirs}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		r.t.Fatalf("%v: %s", err, out)
+	}
+	rights := make([]byte, 64)
+	_, n, _, _, err := syscall.Recvmsg(pair[0], make([]byte, 1), rights, 0)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	messages, err := syscall.ParseSocketControlMessage(rights[:n])
+	if err != nil || len(messages) != 1 {
+		r.t.Fatal(messages, err)
+	}
+	fds, err := syscall.ParseUnixRights(&messages[0])
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	f := os.NewFile(uintptr(fds[0]), "connection")
+	defer f.Close()
+	conn, err := net.FileConn(f)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() { conn.Close() })
+	return varlink.NewConn(conn)
+}
+
+func TestConnectionOfAnEndedProcessGetsNothing(t *testing.T) {
+	r := newRig(t)
+	r.create("alice", keys.TLSClient)
+	before := r.memory.Signs()
+	in := wire.SignTLSClientParameters{Key: "alice", Scheme: string(keys.ECDSAP256SHA256), Message: tls13("client")}
+	var reply wire.SignReply
+	err := r.orphan().Call(t.Context(), wire.SignTLSClient, in, &reply)
+	if err == nil || reply.Signature != nil {
+		t.Errorf("got %v and %d bytes, want an error", err, len(reply.Signature))
+	}
+	if n := r.memory.Signs() - before; n != 0 {
+		t.Errorf("the device signed %d times", n)
+	}
 }
 
 // as makes a call as uid, whose group has the same number.
