@@ -19,7 +19,7 @@ def call(path, method, **parameters):
         while not reply.endswith(b"\0"):
             part = agent.recv(65536)
             if not part:
-                sys.exit("the agent closed the connection: its policy does not name this user")
+                raise ConnectionResetError
             reply += part
     reply = json.loads(reply[:-1])
     if "error" in reply:
@@ -28,5 +28,9 @@ def call(path, method, **parameters):
 
 
 path = os.environ.get("HOLDFAST_SOCKET") or os.environ["XDG_RUNTIME_DIR"] + "/holdfast/agent.sock"
-for key in call(path, "io.holdfast.Agent.ListKeys")["keys"]:
+try:
+    keys = call(path, "io.holdfast.Agent.ListKeys")["keys"]
+except (BrokenPipeError, ConnectionResetError):  # closed before a byte was read
+    sys.exit("the agent closed the connection: its policy does not name this user")
+for key in keys:
     print("{name}\t{purpose}\t{algorithm}\t{backend}".format(**key))
