@@ -65,7 +65,7 @@ func TestKill(t *testing.T) {
 	acked := map[string]uint64{}
 	changes, inFlight := 0, 0
 	for round := range kills {
-		name, old, next := runAndKill(t, dir, acked, &changes, time.Duration(rng.IntN(3000))*time.Microsecond)
+		name, old, next := runAndKill(t, dir, acked, &changes, rng.IntN(4), time.Duration(rng.IntN(1500))*time.Microsecond)
 		s := open(t, dir)
 		clean(t, s)
 		if name != "" {
@@ -91,9 +91,10 @@ func TestKill(t *testing.T) {
 	}
 }
 
-// runAndKill starts a process, kills it some time after its first change began,
-// notes in acked what it reported as done, and returns the change in flight.
-func runAndKill(t *testing.T, dir string, acked map[string]uint64, changes *int, after time.Duration) (name string, old, next uint64) {
+// runAndKill starts a process, kills it some time after it began the change that
+// follows the given number of others, notes in acked what it reported as done, and
+// returns the change in flight.
+func runAndKill(t *testing.T, dir string, acked map[string]uint64, changes *int, others int, after time.Duration) (name string, old, next uint64) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), changeForever+"="+dir)
@@ -105,8 +106,9 @@ func runAndKill(t *testing.T, dir string, acked map[string]uint64, changes *int,
 		t.Fatal(err)
 	}
 	var timer *time.Timer
+	begun := *changes
 	for lines := bufio.NewScanner(out); lines.Scan(); {
-		if timer == nil {
+		if timer == nil && *changes-begun >= others {
 			timer = time.AfterFunc(after, func() { cmd.Process.Kill() })
 		}
 		switch words := strings.Fields(lines.Text()); words[0] {

@@ -50,6 +50,13 @@ func certificatePEM(s crypto.Signer) string {
 	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate(s)}))
 }
 
+// The certificates of good, which are slow to make too.
+var (
+	leaf  = sync.OnceValue(func() []byte { return certificate(signer.p256()) })
+	other = sync.OnceValue(func() []byte { return certificate(signer.other()) })
+	caPEM = sync.OnceValue(func() string { return certificatePEM(signer.other()) })
+)
+
 // good is a record with every member set, except those of RSA.
 func good(name string) Record {
 	return Record{
@@ -59,8 +66,8 @@ func good(name string) Record {
 		Algorithm:  keys.ES256,
 		Persistent: true,
 		TLS12:      true,
-		Servers:    []Server{{Address: "api.example:6443", CA: certificatePEM(signer.other())}},
-		Chain:      [][]byte{certificate(signer.p256()), certificate(signer.other())},
+		Servers:    []Server{{Address: "api.example:6443", CA: caPEM()}},
+		Chain:      [][]byte{bytes.Clone(leaf()), bytes.Clone(other())},
 		Created:    time.Date(2026, 3, 4, 5, 6, 7, 89, time.FixedZone("", 3600)),
 		RequestID:  "0123456789abcdef",
 		Made:       Made{Device: "swtpm:/run/x/s", Maker: "IBM 1.2.3", Software: true},
