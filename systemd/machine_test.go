@@ -1,0 +1,145 @@
+package systemd_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"holdfast/client/varlink"
+)
+
+// The test program is also the client inside the container: it prints the name of
+// the last interface of the service at the socket, or why there is none.
+const clientName = "client"
+
+func TestMain(m *testing.M) {
+	if filepath.Base(os.Args[0]) == clientName {
+		fmt.Println(ask(os.Args[1]))
+		return
+	}
+	os.Exit(m.Run())
+}
+
+func ask(socket string) string {
+	conn, err := net.Dial("unix", socket)
+	if err != nil {
+		return err.Error()
+	}
+	defer conn.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	var info struct{ Interfaces []string }
+	if err := varlink.NewConn(conn).Call(ctx, "org.varlink.service.GetInfo", nil, &info); err != nil {
+		return err.Error()
+	}
+	return info.Interfaces[len(info.Interfaces)-1]
+}
+
+const jobUnit = `[Unit]
+After=basic.target
+[Service]
+Type=oneshot
+ExecStart=%s/machine.sh
+`
+
+// The units do what they are for under a systemd that has booted: activation by
+// socket, the sandbox, reload, and callers who notice nothing when the agent is
+// killed or restarted. The machine is a copy-on-write view of this one, without a
+// TPM.
+func TestMachine(t *testing.T) {
+	nspawn := tool(t, "systemd-nspawn")
+	if os.Geteuid() != 0 {
+		t.Fatal("root is missing: systemd-nspawn needs it")
+	}
+	dir := machineDirectory(t)
+	root := t.TempDir()
+	// The mount is in a namespace of its own and goes with it.
+	boot := `mount --bind / "$1" && exec timeout 120 "$2" -D "$1" --volatile=overlay --register=no --keep-unit --private-network ` +
+		`--console=pipe --machine=holdfast-test --bind="$3" --bind-ro="$3/job.service:/etc/systemd/system/job.service" -b systemd.wants=job.service`
+	cmd := exec.Command("unshare", "--mount", "--propagation", "private", "sh", "-c", boot, "sh", root, nspawn, dir)
+	console, err := cmd.CombinedOutput()
+	results, rerr := os.ReadFile(filepath.Join(dir, "results"))
+	if rerr != nil {
+		t.Fatalf("the machine did not run: %v\n%s", err, console)
+	}
+	got := map[string]string{}
+	for line := range strings.Lines(string(results)) {
+		name, value, _ := strings.Cut(strings.TrimSuffix(line, "\n"), "=")
+		got[name] = value
+	}
+	const answers = "io.holdfast.Agent"
+	want := map[string]string{
+		"before": "inactive", "first": answers, "admin": answers, "other-user": answers,
+		"other-user-admin": "dial unix /run/holdfast/admin.sock: connect: permission denied",
+		"uid":              "holdfast", "groups": "holdfast tss", "sandbox": "0000000000000000 1 2",
+		"network": "private", "users": "shared", "reload": "0",
+		"after-kill": answers, "restart": answers, "after-stop": answers, "state-directory": "holdfast 700",
+		"user-first": answers, "user-reload": "0", "user-sandbox": "1 2", "user-after-kill": answers,
+	}
+	for name, value := range want {
+		if got[name] != value {
+			t.Errorf("%s: got %q, want %q", name, got[name], value)
+		}
+	}
+	if t.Failed() {
+		log, _ := os.ReadFile(filepath.Join(dir, "log"))
+		t.Logf("%s", log)
+	}
+}
+
+// machineDirectory has everything that machine.sh wants beside it.
+func machineDirectory(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	build := exec.Command("go", "build", "-trimpath", "-o", filepath.Join(dir, "holdfast-agent"), "holdfast/agent/holdfast-agent")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	copies := map[string]string{
+		self: clientName, "testdata/machine.sh": "machine.sh",
+		"../packaging/sysusers.d/holdfast.conf": "sysusers.conf", "../packaging/tmpfiles.d/holdfast.conf": "tmpfiles.conf",
+	}
+	for _, manager := range []string{"system", "user"} {
+		for _, unit := range units(t, manager) {
+			copies[unit] = unit
+		}
+	}
+	for from, to := range copies {
+		copyFile(t, from, filepath.Join(dir, to))
+	}
+	if err := os.WriteFile(filepath.Join(dir, "job.service"), fmt.Appendf(nil, jobUnit, dir), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	// The client runs as other users too.
+	for _, d := range []string{dir, filepath.Dir(dir)} {
+		if err := os.Chmod(d, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+func copyFile(t *testing.T, from, to string) {
+	t.Helper()
+	data, err := os.ReadFile(from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(to, data, 0o755); err != nil {
+		t.Fatal(err)
+	}
+}
