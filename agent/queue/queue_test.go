@@ -182,9 +182,8 @@ func TestRetryIsBounded(t *testing.T) {
 		service, want time.Duration
 	}{{0, minRetry}, {time.Hour, maxRetry}} {
 		q.service = c.service
-		e, _ := keys.AsError(q.busy("", 3))
 		q.root.waiting = 3
-		e, _ = keys.AsError(q.busy("", 3))
+		e, _ := keys.AsError(q.busy("", 3))
 		q.root.waiting = 0
 		if e.RetryAfter != c.want {
 			t.Errorf("service time %v: retry after %v, want %v", c.service, e.RetryAfter, c.want)
