@@ -13,6 +13,10 @@ BINARIES = ./agent/holdfast-agent ./client/holdfast
 VERSION := $(shell git describe --tags --always --dirty=-modified --abbrev=12 2>/dev/null || echo unknown)
 LDFLAGS  = -s -w -X main.version=$(VERSION)
 
+# A package's version starts with a digit, and grows.
+DATE       := $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
+DEBVERSION := $(shell echo $(VERSION) | sed "s/^v\([0-9]\)/\1/;t end;s/^/0~$(DATE).g/;:end;s/-/+/g")
+
 # How long each fuzz target runs under `make fuzz`.
 FUZZTIME = 20s
 
@@ -76,7 +80,9 @@ man: build ## the manual pages, compressed, and shell completions, into build/
 	for shell in bash zsh fish; do build/bin/holdfast completion $$shell >build/completions/$$shell; done
 
 deb: build man ## a Debian package, into build/
-	VERSION=$(VERSION) $(GO) run $(NFPM) package --config packaging/nfpm.yaml --packager deb --target build/
+	VERSION=$(DEBVERSION) ARCH=$$($(GO) env GOARCH) SOURCE_DATE_EPOCH=$(DATE) \
+		$(GO) run $(NFPM) package --config packaging/nfpm.yaml --packager deb --target build/
+	dpkg-deb --contents build/holdfast_$(DEBVERSION)_*.deb
 
 repro: go ## build twice, in different directories, and compare
 	@test/repro $(BINARIES)
