@@ -134,8 +134,8 @@ func appendUntilKilled(path string) int {
 // every record for which Append returned is there, and the chain is whole.
 func TestKillLosesNothing(t *testing.T) {
 	path := logPath(t)
-	for round := range 40 {
-		last := runAndKill(t, path, time.Duration(round)*200*time.Microsecond)
+	for round := range 30 {
+		last := runAndKill(t, path, time.Duration(round)*50*time.Microsecond)
 		l := open(t, path)
 		s, err := l.Verify()
 		if err != nil {

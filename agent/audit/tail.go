@@ -1,5 +1,7 @@
 package audit
 
+import "slices"
+
 // maxSearch is how far back Tail looks, in bytes: a caller whose records are rare
 // must not make the agent read a log of years.
 const maxSearch = 16 << 20
@@ -8,11 +10,15 @@ const maxSearch = 16 << 20
 // first, as the JSON texts that they are. A nil keep takes all. It looks at the
 // last 16 MiB of the log and skips lines that are not records.
 func (l *Log) Tail(n int, keep func(*Record) bool) ([]string, error) {
+	return l.tail(n, keep, maxSearch)
+}
+
+func (l *Log) tail(n int, keep func(*Record) bool, reach int64) ([]string, error) {
 	l.mu.Lock()
 	end := l.head.Bytes
 	l.mu.Unlock()
 	var newest []string
-	for limit := max(0, end-maxSearch); end > limit && len(newest) < n; {
+	for limit := max(0, end-reach); end > limit && len(newest) < n; {
 		line, err := l.lineBefore(end)
 		if err != nil {
 			return nil, err
@@ -24,8 +30,6 @@ func (l *Log) Tail(n int, keep func(*Record) bool) ([]string, error) {
 		}
 		newest = append(newest, string(line))
 	}
-	for i, j := 0, len(newest)-1; i < j; i, j = i+1, j-1 {
-		newest[i], newest[j] = newest[j], newest[i]
-	}
+	slices.Reverse(newest)
 	return newest, nil
 }
