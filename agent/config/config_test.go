@@ -195,6 +195,20 @@ func TestResolveRefuses(t *testing.T) {
 	}
 }
 
+func TestResolveRefusesLimitsThatContradict(t *testing.T) {
+	for text, want := range map[string]string{
+		"limits: {queue-per-peer: 1025}":                       "limits: queue-per-peer 1025 is more than queue-total 1024",
+		"limits: {queue-total: 255}":                           "limits: queue-per-peer 256 is more than queue-total 255",
+		"limits: {unlock-max-seconds: 899}":                    "limits: unlock-seconds 15m0s is more than unlock-max-seconds 14m59s",
+		"limits: {unlock-seconds: 61, unlock-max-seconds: 60}": "limits: unlock-seconds 1m1s is more than unlock-max-seconds 1m0s",
+	} {
+		file := writeFile(t, t.TempDir()+"/agent.yaml", text)
+		if c, err := resolve(t, home(t), "--config", file); err == nil || err.Error() != want {
+			t.Errorf("%s: got %+v, %v, want %s", text, c, err, want)
+		}
+	}
+}
+
 func TestNoHome(t *testing.T) {
 	if _, err := resolve(t, map[string]string{"XDG_RUNTIME_DIR": "/run/user/1"}); err == nil || !strings.HasPrefix(err.Error(), "state: neither") {
 		t.Errorf("got %v, want an error about the state", err)

@@ -81,6 +81,18 @@ func TestCheckSocketDirectoryWantsAPath(t *testing.T) {
 	}
 }
 
+// The kernel refuses such a way before checkWay sees it, unless somebody makes it
+// in between.
+func TestCheckWayEnds(t *testing.T) {
+	path := t.TempDir() + "/p"
+	if err := os.Symlink("p", path); err != nil {
+		t.Fatal(err)
+	}
+	if err := checkWay(path); err == nil || !strings.Contains(err.Error(), "too many symbolic links") {
+		t.Errorf("got %v, want an error about the links", err)
+	}
+}
+
 func TestCheckPrivate(t *testing.T) {
 	directory := t.TempDir()
 	for mode, ok := range map[os.FileMode]bool{0o700: true, 0o500: true, 0o750: false, 0o701: false, 0o777: false} {

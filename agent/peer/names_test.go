@@ -149,6 +149,10 @@ func TestNamesAskOnce(t *testing.T) {
 	if got := asked.Load(); got != 2 {
 		t.Errorf("got %d questions, want one for each of two uids that are not in the file", got)
 	}
+	write(t, n.Passwd, passwd)
+	if n.User(5555); asked.Load() != 3 {
+		t.Errorf("got %d questions, want another one once the file is new", asked.Load())
+	}
 	write(t, n.Passwd, passwd+"x:x:5555:1::/:/bin/sh\n")
 	if got := n.User(5555); got != "x" {
 		t.Errorf("got %q, want the new name", got)

@@ -99,6 +99,21 @@ func TestManyGroups(t *testing.T) {
 	}
 }
 
+// Kernels keep groups sorted by their own numbers, which a user namespace can
+// put in another order.
+func TestNormalise(t *testing.T) {
+	cases := []struct{ groups, want []uint32 }{
+		{[]uint32{}, []uint32{}},
+		{[]uint32{3, 1, 2, 1, 3}, []uint32{1, 2, 3}},
+		{[]uint32{65534, 0, 65534}, []uint32{0}},
+	}
+	for _, c := range cases {
+		if got := normalise(slices.Clone(c.groups)); !slices.Equal(got, c.want) {
+			t.Errorf("%v: got %v, want %v", c.groups, got, c.want)
+		}
+	}
+}
+
 func TestUserHasAName(t *testing.T) {
 	needRoot(t)
 	l, path := listen(t)
@@ -211,12 +226,12 @@ func TestDeathAfterAccept(t *testing.T) {
 	if err := p.Alive(); !errors.Is(err, ErrGone) {
 		t.Errorf("zombie: got %v, want ErrGone", err)
 	}
+	if got := p.Describe(); !reflect.DeepEqual(got, Description{}) {
+		t.Errorf("got %+v of a zombie", got)
+	}
 	client.kill()
 	if err := p.Alive(); !errors.Is(err, ErrGone) {
 		t.Errorf("got %v, want ErrGone", err)
-	}
-	if got := p.Describe(); !reflect.DeepEqual(got, Description{}) {
-		t.Errorf("got %+v of a process that has ended", got)
 	}
 }
 

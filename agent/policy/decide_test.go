@@ -255,6 +255,25 @@ func TestDenyReadsDoubtTheOtherWay(t *testing.T) {
 	}
 }
 
+// "all" in a rule about keys is all that concerns keys.
+func TestRulesAboutKeysLeaveStatusAlone(t *testing.T) {
+	alice := peer.Identity{UID: 1000, User: "alice"}
+	for _, about := range []string{"owner: self", "owner: any", "owner: any, keys: [\"*\"]"} {
+		allow := parse(t, "version: 1\nrules: [{allow: [all], users: [alice], "+about+"}]")
+		if got := allow.Decide(Query{Peer: alice, Operation: Status, Owner: 1000}); got.Allowed {
+			t.Errorf("%s: got %+v, want status denied", about, got)
+		}
+		deny := parse(t, "version: 1\nrules: [{deny: [all], users: [alice], "+about+"}, {allow: [status], users: [alice]}]")
+		if got := deny.Decide(Query{Peer: alice, Operation: Status, Owner: 1000}); !got.Allowed {
+			t.Errorf("%s: got %+v, want status allowed", about, got)
+		}
+		closed := parse(t, "version: 1\nrules: [{deny: [use, manage, unseal], anyone: true}, {allow: [all], users: [alice], "+about+"}]")
+		if got := closed.Admits(alice, false); got.Allowed {
+			t.Errorf("%s: got %+v, want nobody admitted", about, got)
+		}
+	}
+}
+
 func TestRacyUnitsHaveToBeAccepted(t *testing.T) {
 	const text = "version: 1\naccept-racy-units: %t\nrules:\n  - {allow: [list], units: [x.service], owner: any}\n"
 	q := Query{Peer: peer.Identity{UID: 5, Unit: "x.service", UnitRacy: true}, Operation: List, Key: "web"}
