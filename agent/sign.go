@@ -144,7 +144,7 @@ func checkTLS(rec store.Record, msg []byte, side message.Side) (map[string]strin
 	kind, _ := message.Classify(msg)
 	if kind != message.TLS12Client && kind != message.TLS12Server {
 		_, err := message.ParseTLS13(msg, side, s)
-		return map[string]string{"message": string(kind)}, err
+		return facts(kind), err
 	}
 	if !rec.TLS12 {
 		return nil, &keys.Error{Kind: keys.WrongPurpose, Message: "the key does not sign TLS 1.2", Hint: "use TLS 1.3, or make a key with --tls12"}
@@ -154,7 +154,15 @@ func checkTLS(rec store.Record, msg []byte, side message.Side) (map[string]strin
 	} else {
 		_, err = message.ParseTLS12Server(msg, s)
 	}
-	return map[string]string{"message": string(kind)}, err
+	return facts(kind), err
+}
+
+// facts is what the audit log says of a message of a known kind.
+func facts(k message.Kind) map[string]string {
+	if k == "" {
+		return nil
+	}
+	return map[string]string{"message": string(k)}
 }
 
 func purpose(rec store.Record, want keys.Purpose) error {

@@ -41,6 +41,8 @@ func (r *request) unlockKey(ctx context.Context, p *wire.UnlockKeyParameters) (*
 	return &wire.UnlockKeyReply{UnlockedUntil: until}, nil
 }
 
+// unlockTime is a time by the wall clock alone: the monotonic clock stands still
+// while the machine sleeps, and the time that a key is unlocked for must not.
 func (a *Agent) unlockTime(seconds int) (time.Time, error) {
 	d := a.Limits.UnlockDefault
 	if seconds != 0 {
@@ -49,7 +51,7 @@ func (a *Agent) unlockTime(seconds int) (time.Time, error) {
 	if seconds < 0 || d > a.Limits.UnlockMax {
 		return time.Time{}, &keys.Error{Kind: keys.BadRequest, Message: fmt.Sprintf("a key is unlocked for at most %d s", int(a.Limits.UnlockMax.Seconds()))}
 	}
-	return time.Now().Add(d).UTC(), nil
+	return time.Now().Add(d).UTC().Round(0), nil
 }
 
 func checkUnlock(rec store.Record, pin []byte) error {
