@@ -57,6 +57,7 @@ it is for this key, and the key signs it.`,
 	cmd.Flags().StringVar(&o.subject, "subject", "", "the subject, such as CN=alice,O=dev")
 	cmd.Flags().StringArrayVar(&o.dns, "dns", nil, "a DNS name of the subject; may be given several times")
 	cmd.Flags().IPSliceVar(&o.ip, "ip", nil, "an IP address of the subject; may be given several times")
+	noDefault(cmd, "ip")
 	cmd.Flags().StringVarP(&o.output, "output", "o", "", "write to this file instead of stdout")
 	return cmd
 }

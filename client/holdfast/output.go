@@ -51,6 +51,26 @@ func printable(s string) string {
 	}, s)
 }
 
+// fold breaks text into lines of at most width bytes, where words are shorter.
+func fold(text string, width int) string {
+	var b strings.Builder
+	column := 0
+	for _, word := range strings.Fields(text) {
+		switch {
+		case column == 0:
+		case column+1+len(word) > width:
+			b.WriteByte('\n')
+			column = 0
+		default:
+			b.WriteByte(' ')
+			column++
+		}
+		b.WriteString(word)
+		column += len(word)
+	}
+	return b.String()
+}
+
 // when shows a time as people's clocks do, with its zone.
 func when(t time.Time) string { return t.Local().Format("2006-01-02 15:04:05 MST") }
 

@@ -38,7 +38,7 @@ do something with a key, and names the rule that decides. The exit code is 0 whe
 it is allowed and 4 when it is denied. With --file alone the file is checked for
 mistakes.
 
-Operations: ` + words(policy.Operations()) + ".",
+` + fold("Operations: "+words(policy.Operations())+".", 80),
 		Example: indent("holdfast policy check --uid 1000 --key alice --operation sign-tls-client"),
 		Args:    cobra.NoArgs,
 		PreRunE: func(*cobra.Command, []string) error { return o.check() },
@@ -53,7 +53,7 @@ Operations: ` + words(policy.Operations()) + ".",
 	f.StringVar(&o.file, "file", "", "a policy file to ask instead of the agent")
 	f.Int64Var(&o.owner, "owner", -1, "with --file: the uid that the key belongs to (default the one of --uid)")
 	f.BoolVar(&o.admin, "admin", false, "with --file: as if it came in over the admin socket")
-	noDefault(cmd, "uid", "owner")
+	noDefault(cmd, "uid", "owner", "gid")
 	jsonFlag(cmd, &o.json)
 	return a.group("policy", "ask what the policy says", "holdfast policy check --uid 1000 --key alice --operation sign-tls-client", cmd)
 }

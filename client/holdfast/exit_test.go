@@ -1,0 +1,107 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"holdfast/agent/keys"
+	"holdfast/agent/wire"
+	"holdfast/client/clienttest"
+)
+
+// Every kind of failure has its exit code, and the person sees fact and hint.
+func TestExitCodes(t *testing.T) {
+	want := map[keys.Kind]int{
+		keys.Denied: 4, keys.PINRequired: 5, keys.PINBlocked: 5, keys.TouchTimeout: 5,
+	}
+	agent := clienttest.Start(t)
+	for _, kind := range keys.Kinds() {
+		agent.Fail(wire.GetStatus, &keys.Error{Kind: kind, Message: "fact of " + string(kind), Hint: "take the next step"})
+		code := want[kind]
+		if code == 0 {
+			code = 1
+		}
+		got := command{socket: agent.Socket}.run("status")
+		text := fmt.Sprintf("holdfast: error: fact of %s\nholdfast: hint: take the next step\n", kind)
+		if got.code != code || got.stderr != text || got.stdout != "" {
+			t.Errorf("%s: got %+v, want code %d and %q", kind, got, code, text)
+		}
+	}
+}
+
+func TestRetryAfter(t *testing.T) {
+	agent := clienttest.Start(t)
+	agent.Fail(wire.GetStatus, &keys.Error{Kind: keys.Busy, Message: "the queue is full", RetryAfter: 250 * time.Millisecond})
+	command{socket: agent.Socket}.run("status").want(t, 1, "holdfast: hint: try again in 250ms")
+}
+
+func TestUnreachable(t *testing.T) {
+	got := command{socket: t.TempDir() + "/agent.sock"}.run("status")
+	got.want(t, 3, "holdfast: error: no agent listens at", "holdfast: hint: start one")
+}
+
+func TestHoldfastSocket(t *testing.T) {
+	agent := clienttest.Start(t)
+	t.Setenv("HOLDFAST_SOCKET", agent.Socket)
+	command{}.run("status").want(t, 0, agent.Socket)
+}
+
+func TestInterrupted(t *testing.T) {
+	agent := clienttest.Start(t)
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	var stderr strings.Builder
+	code := run(ctx, []string{"--socket", agent.Socket, "status"}, streams{strings.NewReader(""), &stderr, &stderr, nil})
+	if code != 1 || stderr.String() != "holdfast: error: interrupted\n" {
+		t.Errorf("got %d and %q", code, stderr.String())
+	}
+}
+
+func TestUsage(t *testing.T) {
+	for _, line := range []string{
+		"", "nonsense", "key", "key nonsense", "--nonsense", "key create", "key create alice",
+		"key create Alice --purpose tls-client", "key create alice --purpose cooking",
+		"key create alice --purpose tls-client --algorithm MD5", "key create alice --purpose tls-client --rsa-bits 2048",
+		"key create alice bob --purpose tls-client", "key show", "key show ../alice", "key delete", "key adopt alice",
+		"key adopt alice file", "key bind alice", "key bind alice --server a:1", "key list alice", "status now",
+		"certificate request alice", "certificate request alice --subject alice", "certificate request alice --dns ä",
+		"certificate install alice", "certificate show alice --pem --json", "tls connect", "tls connect localhost",
+		"tls connect :443", "unlock", "lock Alice", "policy check", "policy check --uid 1", "policy check --uid 1 --operation fly",
+		"policy check --uid 1 --operation list --owner 2", "policy check --uid 4294967295 --operation list", "policy check --uid x",
+		"audit tail -n 0", "completion", "completion ksh", "version 2", "help",
+	} {
+		got := command{socket: "/nonexistent/agent.sock"}.run(strings.Fields(line)...)
+		if got.code != exitUsage || !strings.HasPrefix(got.stderr, "holdfast: error: ") || got.stdout != "" {
+			t.Errorf("%q: got %+v, want exit code 2 and an error", line, got)
+		}
+	}
+}
+
+// Names in certificates and errors must not reach the terminal as commands.
+func TestPrintable(t *testing.T) {
+	agent := clienttest.Start(t)
+	agent.Fail(wire.GetStatus, &keys.Error{Kind: keys.Denied, Message: "go\x1b[2J away\x07"})
+	got := command{socket: agent.Socket}.run("status")
+	if strings.ContainsAny(got.stderr, "\x1b\x07") {
+		t.Errorf("got %q, with control characters", got.stderr)
+	}
+}
+
+func TestExplainOthers(t *testing.T) {
+	p := explain(fmt.Errorf("reading: %w", os.ErrNotExist))
+	if p.code != exitFailed || p.message != "reading: file does not exist" {
+		t.Errorf("got %+v", p)
+	}
+	cause := &keys.Error{Kind: keys.Denied, Message: "no", Hint: "ask", Err: errors.New("deep down")}
+	if p := explain(cause); p.message != "no" {
+		t.Errorf("the cause is shown: %q", p.message)
+	}
+	if p := explain(fmt.Errorf("key alice: %w", cause)); !strings.HasPrefix(p.message, "key alice: no") || p.hint != "ask" {
+		t.Errorf("wrapped: got %+v", p)
+	}
+}

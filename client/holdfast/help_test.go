@@ -1,0 +1,118 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+func tree(t *testing.T, visit func(*cobra.Command)) {
+	t.Helper()
+	a := &app{}
+	var walk func(*cobra.Command)
+	walk = func(c *cobra.Command) {
+		visit(c)
+		for _, sub := range c.Commands() {
+			if !sub.Hidden {
+				walk(sub)
+			}
+		}
+	}
+	walk(a.commands())
+}
+
+// Every help text ends in an example, and the example is a command line that
+// is understood.
+func TestExamples(t *testing.T) {
+	seen := 0
+	tree(t, func(c *cobra.Command) {
+		seen++
+		args := append(strings.Fields(c.CommandPath())[1:], "--help")
+		help := command{}.run(args...)
+		help.want(t, 0, "Usage:\n  "+c.CommandPath())
+		_, example, ok := strings.Cut(help.stdout, "\nExample:\n")
+		lines := strings.Split(strings.TrimSpace(example), "\n")
+		if !ok || c.Short == "" || example == "" {
+			t.Errorf("%s: no example at the end of its help", c.CommandPath())
+		}
+		for _, line := range lines {
+			if err := understood(t, strings.TrimSpace(line)); err != "" {
+				t.Errorf("%s: example %q: %s", c.CommandPath(), line, err)
+			}
+		}
+	})
+	if seen < 20 {
+		t.Fatalf("%d commands seen: the walk is wrong", seen)
+	}
+}
+
+// understood parses a command line without running it.
+func understood(t *testing.T, line string) string {
+	t.Helper()
+	line, _, _ = strings.Cut(line, " <")
+	line, _, _ = strings.Cut(line, " >")
+	words := strings.Fields(line)
+	if len(words) == 0 || words[0] != "holdfast" {
+		return "it is no holdfast command"
+	}
+	found, args, err := (&app{}).commands().Find(words[1:])
+	if err == nil {
+		err = found.ParseFlags(args)
+	}
+	if err == nil {
+		err = found.ValidateArgs(found.Flags().Args())
+	}
+	if err == nil {
+		err = found.ValidateRequiredFlags()
+	}
+	if err == nil && found.PreRunE != nil {
+		err = found.PreRunE(found, found.Flags().Args())
+	}
+	switch {
+	case err != nil:
+		return err.Error()
+	case found.HasSubCommands():
+		return "it only leads to other commands"
+	}
+	return ""
+}
+
+// No secret is ever an argument.
+func TestNoSecretInArguments(t *testing.T) {
+	tree(t, func(c *cobra.Command) {
+		c.Flags().VisitAll(func(f *pflag.Flag) {
+			if strings.Contains(f.Name, "pin") && f.Name != "pin-fd" && f.Value.Type() != "bool" {
+				t.Errorf("%s --%s takes a value", c.CommandPath(), f.Name)
+			}
+		})
+	})
+}
+
+// What lists or shows does so for programs too.
+func TestJSONEverywhere(t *testing.T) {
+	for _, path := range []string{
+		"key list", "key show", "key create", "key adopt", "key bind", "certificate show", "certificate install", "status", "doctor",
+		"policy check", "audit tail", "audit verify", "version",
+	} {
+		c, _, err := (&app{}).commands().Find(strings.Fields(path))
+		if err != nil || c.Flags().Lookup("json") == nil {
+			t.Errorf("holdfast %s has no --json (%v)", path, err)
+		}
+	}
+}
+
+func TestCompletion(t *testing.T) {
+	for _, shell := range []string{"bash", "zsh", "fish"} {
+		command{}.run("completion", shell).want(t, 0, "__complete", "holdfast")
+	}
+	_, alice := withAlice(t)
+	alice.run("__complete", "key", "show", "").want(t, 0, "alice\ttls-client")
+}
+
+func TestVersion(t *testing.T) {
+	command{}.run("version").want(t, 0, "commit", "go1.", "backends")
+	command{}.run("--version").want(t, 0, "commit", "go1.", "backends")
+	command{}.run("version", "--json").want(t, 0, `"go": "go1.`, `"backends": []`)
+}

@@ -1,0 +1,71 @@
+package main
+
+import (
+	"encoding/json"
+	"testing"
+
+	"holdfast/agent/keys"
+	"holdfast/agent/wire"
+	"holdfast/client/clienttest"
+)
+
+func TestPolicyCheck(t *testing.T) {
+	agent := clienttest.Start(t)
+	c := command{socket: agent.Socket}
+	agent.Policy = wire.CheckPolicyReply{Allowed: true, Rule: "own keys", Reason: "built-in: the rule allows list"}
+	question := []string{"policy", "check", "--uid", "7", "--gid", "8", "--gid", "9", "--unit", "x.service", "--key", "alice", "--operation", "sign-tls-client"}
+	c.run(question...).want(t, 0, "allowed", "own keys", "built-in")
+	var p wire.CheckPolicyParameters
+	check(t, json.Unmarshal(agent.Calls(wire.CheckPolicy)[0].Parameters, &p))
+	if p.UID != 7 || len(p.GIDs) != 2 || p.GIDs[1] != 9 || p.Unit != "x.service" || p.Key != "alice" || p.Operation != "sign-tls-client" {
+		t.Errorf("got %+v on the wire", p)
+	}
+	agent.Policy = wire.CheckPolicyReply{Rule: "default", Reason: "no rule matches"}
+	got := c.run(question...)
+	if got.code != 4 || got.stderr != "" {
+		t.Errorf("denied: got %+v, want code 4 and an answer on stdout alone", got)
+	}
+	var answer wire.CheckPolicyReply
+	check(t, json.Unmarshal([]byte(c.run(append(question, "--json")...).stdout), &answer))
+	if answer != agent.Policy {
+		t.Errorf("--json: got %+v", answer)
+	}
+	agent.Fail(wire.CheckPolicy, &keys.Error{Kind: keys.Denied, Message: "only root may ask"})
+	c.run(question...).want(t, 4, "only root may ask")
+}
+
+const testPolicy = `version: 1
+rules:
+  - name: web
+    allow: [sign-tls-server]
+    uids: [33]
+    keys: [web]
+    owner: machine
+  - name: own
+    allow: [use]
+    gids: [44]
+    owner: self
+`
+
+func TestPolicyFile(t *testing.T) {
+	good := file(t, []byte(testPolicy))
+	bad := file(t, []byte("version: 1\nrules:\n  - allow: [fly]\n    anyone: true\n"))
+	ask := func(args ...string) result { return command{}.run(append([]string{"policy", "check"}, args...)...) }
+	ask("--file", good).want(t, 0, "is a policy")
+	ask("--file", bad).want(t, 1, bad+":3", "fly")
+	ask("--file", "/nonexistent").want(t, 1, "no such file")
+	ask("--file", good, "--uid", "33", "--key", "web", "--operation", "sign-tls-server", "--owner", "0").want(t, 0, "allowed", "web", good+":3")
+	ask("--file", good, "--uid", "12", "--gid", "44", "--key", "x", "--operation", "sign-tls-client").want(t, 0, "own")
+	// Each of these differs from an allowed one in one thing.
+	for _, args := range [][]string{
+		{"--uid", "34", "--key", "web", "--operation", "sign-tls-server", "--owner", "0"},
+		{"--uid", "33", "--key", "web", "--operation", "sign-tls-client", "--owner", "0"},
+		{"--uid", "33", "--key", "web", "--operation", "sign-tls-server"},
+		{"--uid", "12", "--key", "x", "--operation", "sign-tls-client"},
+		{"--uid", "12", "--gid", "44", "--key", "x", "--operation", "sign-tls-client", "--owner", "13"},
+	} {
+		if got := ask(append(args, "--file", good)...); got.code != 4 || got.stderr != "" {
+			t.Errorf("%v: got %+v, want a denial", args, got)
+		}
+	}
+}

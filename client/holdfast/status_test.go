@@ -1,0 +1,33 @@
+package main
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	"holdfast/agent/wire"
+	"holdfast/client/clienttest"
+)
+
+func TestStatus(t *testing.T) {
+	agent := clienttest.Start(t)
+	until, tries := time.Now().Add(time.Hour), 2
+	agent.Status.Caller = wire.Caller{UID: 1000, User: "alice", PID: 4711, Unit: "x.service"}
+	agent.Status.Notices = []wire.Notice{{Message: "a record is set aside", Hint: "mend it"}}
+	agent.Status.Devices[0] = wire.Device{
+		Backend: "tpm", Device: "swtpm:/x", State: "locked", Software: true, Reason: "too many wrong PINs", Hint: "wait",
+		LockedUntil: &until, TriesLeft: &tries, Maker: "IBM 1.2",
+		Can: []wire.Capability{{Algorithm: "ES256"}, {Algorithm: "RS256", RSABits: 2048}},
+	}
+	c := command{socket: agent.Socket}
+	c.run("status").want(t, 0, "user mode", agent.Socket, "alice (uid 1000), process 4711, unit x.service", "built-in", "/dev/null",
+		"swtpm:/x (SOFTWARE TPM: no hardware protects its keys)", "locked since", "until", "too many wrong PINs", "hint: wait",
+		"made by IBM 1.2", "makes ES256, RS256-2048", "2 wrong PINs", "a record is set aside", "hint: mend it")
+	var status wire.GetStatusReply
+	check(t, json.Unmarshal([]byte(c.run("status", "--json").stdout), &status))
+	if status.Caller.User != "alice" || !status.Devices[0].Software {
+		t.Errorf("--json: got %+v", status)
+	}
+	agent.Status.Devices = nil
+	c.run("status").want(t, 0, "device  none")
+}
