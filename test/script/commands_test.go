@@ -53,7 +53,9 @@ func tpm(ts *testscript.TestScript, neg bool, args []string) {
 	case "":
 		w.tpm = swtpm.Start(scriptTB{ts})
 		ts.Setenv("TPM", w.tpm.Device())
-		ts.Setenv("TPM2TOOLS_TCTI", "swtpm:path="+w.tpm.Path)
+		for _, name := range []string{"TPM2TOOLS_TCTI", "TPM2OPENSSL_TCTI"} {
+			ts.Setenv(name, "swtpm:path="+w.tpm.Path)
+		}
 	case "stop":
 		w.tpm.Stop()
 	case "cont":
