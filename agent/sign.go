@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"crypto"
 	"fmt"
 
 	"holdfast/agent/keys"
@@ -71,7 +70,7 @@ func (a *Agent) signature(ctx context.Context, c queue.Caller, rec store.Record,
 	if err != nil {
 		return nil, err
 	}
-	digest := hash(s.Hash(), msg)
+	digest := s.Digest(msg)
 	signature, err := ask(ctx, d, c, func(ctx context.Context) ([]byte, error) {
 		return d.backend.Sign(ctx, rec.Material, s, digest)
 	})
@@ -83,12 +82,6 @@ func (a *Agent) signature(ctx context.Context, c queue.Caller, rec store.Record,
 		return nil, err
 	}
 	return signature, nil
-}
-
-func hash(h crypto.Hash, msg []byte) []byte {
-	w := h.New()
-	w.Write(msg)
-	return w.Sum(nil)
 }
 
 // stillThere returns an error when the process that asked has ended: nobody is

@@ -126,7 +126,7 @@ func (k *Key) SignMessage(_ io.Reader, msg []byte, opts crypto.SignerOpts) ([]by
 	if err != nil {
 		return nil, err
 	}
-	return signature, keys.Verify(k.public, k.scheme, digest(k.scheme.Hash(), msg), signature)
+	return signature, keys.Verify(k.public, k.scheme, k.scheme.Digest(msg), signature)
 }
 
 func (k *Key) deadline() (context.Context, context.CancelFunc) {
@@ -136,8 +136,3 @@ func (k *Key) deadline() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(k.ctx, k.timeout)
 }
 
-func digest(h crypto.Hash, msg []byte) []byte {
-	w := h.New()
-	w.Write(msg)
-	return w.Sum(nil)
-}

@@ -49,6 +49,14 @@ func (s Scheme) Hash() crypto.Hash {
 	return 0
 }
 
+// Digest returns msg's digest under the scheme's hash function, which must be
+// known.
+func (s Scheme) Digest(msg []byte) []byte {
+	h := s.Hash().New()
+	h.Write(msg)
+	return h.Sum(nil)
+}
+
 // SignerOpts returns what crypto.Signer implementations and verifiers of the
 // standard library want for this scheme.
 func (s Scheme) SignerOpts() crypto.SignerOpts {
