@@ -1,0 +1,69 @@
+package test
+
+import (
+	"net"
+	"os"
+	"os/exec"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestReadmeTour types the README's tour into a shell.
+func TestReadmeTour(t *testing.T) {
+	blocks := regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllStringSubmatch(read(t, "README.md"), -1)
+	if len(blocks) < 5 {
+		t.Fatalf("README.md has %d blocks of commands, want at least 5", len(blocks))
+	}
+	// Not t.TempDir: the path of a Unix socket has at most 107 bytes.
+	dir, err := os.MkdirTemp("", "hf")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+
+	script := &strings.Builder{}
+	script.WriteString("set -eu\npids=\ntrap 'kill $pids; wait' EXIT\n")
+	script.WriteString("await() { until \"$@\" >/dev/null 2>&1; do sleep 0.05; done; }\n")
+	for _, block := range blocks {
+		commands := strings.ReplaceAll(block[1], " &\n", " &\npids=\"$! $pids\"\n")
+		// A person is slower than what is started in the background.
+		commands = strings.Replace(commands, "holdfast status\n", "await holdfast status\nholdfast status\n", 1)
+		commands = strings.Replace(commands, "holdfast tls", "await grep ACCEPT server.log\nholdfast tls", 1)
+		script.WriteString(commands)
+	}
+	text := strings.ReplaceAll(script.String(), "8443", freePort(t))
+
+	shell := exec.Command("sh", "-c", text)
+	shell.Dir = dir
+	shell.Env = append(os.Environ(), "PATH="+binaries(t)+":"+os.Getenv("PATH"))
+	shell.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	timer := time.AfterFunc(time.Minute, func() { syscall.Kill(-shell.Process.Pid, syscall.SIGTERM) })
+	defer timer.Stop()
+	out, err := shell.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	for _, want := range []string{"SOFTWARE TPM", "CN=alice,O=dev", "accepted", "unbroken", "exit code 4: denied", "TSS2 PRIVATE KEY"} {
+		if !strings.Contains(string(out), want) {
+			t.Errorf("the tour does not show %q:\n%s", want, out)
+		}
+	}
+}
+
+// freePort returns a port of the loopback interface that nobody listens on now.
+func freePort(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	_, port, err := net.SplitHostPort(l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return port
+}
