@@ -169,10 +169,18 @@ func parseKeyFile(file []byte) (*key, error) {
 	if !f.Keytype.Equal(keyfile.OIDLoadableKey) || len(f.Policy) != 0 || len(f.AuthPolicy) != 0 || len(f.Secret.Buffer) != 0 {
 		return nil, refuse("its file is not that of a loadable key without policy")
 	}
-	if !bytes.Equal(keyfile.Marshal(f), block.Bytes) {
+	if !canonical(f, block.Bytes) {
 		return nil, malformed("its DER is not canonical, or has fields that are not known here")
 	}
 	return newKey(f)
+}
+
+// canonical reports whether f encodes back to der. tpm2-openssl writes TRUE as
+// 1, which is BER; that one byte is forgiven.
+func canonical(f *keyfile.TPMKey, der []byte) bool {
+	again := keyfile.Marshal(f)
+	foreign := bytes.Replace(again, []byte{0xa0, 3, 1, 1, 0xff}, []byte{0xa0, 3, 1, 1, 1}, 1)
+	return bytes.Equal(again, der) || f.EmptyAuth && bytes.Equal(foreign, der)
 }
 
 // newKey checks a key's public area.

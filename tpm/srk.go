@@ -77,7 +77,8 @@ func (t *TPM) lend(p parent, err error, use func(parent) error) error {
 // ownerRefused names the missing authorisation when the persistent storage
 // root key cannot stand in.
 func ownerRefused(err error) error {
-	if err == nil || codeOf(err) == tpm2.TPMRCSuccess && keys.KindOf(err) != keys.IdentityChanged {
+	kind := keys.KindOf(err)
+	if err == nil || codeOf(err) == tpm2.TPMRCSuccess && kind != keys.IdentityChanged && kind != keys.NotFound {
 		return err
 	}
 	return &keys.Error{Kind: keys.Unsupported, Message: "the TPM's owner hierarchy wants an authorisation, and no usable storage root key is at 0x81000001",
@@ -121,15 +122,23 @@ func templateRefused(err error) error {
 func readParent(ctx context.Context, l *link, ref parentRef) (parent, error) {
 	p := parent{ref: ref, handle: ref.handle}
 	public, err := readPublic(ctx, l, ref.handle)
+	if vanished(err) {
+		return p, parentMissing(ref)
+	}
 	if err != nil {
-		if vanished(err) && ref.name != nil {
-			err = &keys.Error{Kind: keys.IdentityChanged, Message: "the key's parent is no longer at " + handleText(ref.handle),
-				Hint: hintIdentity, Err: fmt.Errorf("%v", err)}
-		}
 		return p, err
 	}
 	p.public = public
 	return p, checkParent(&p, ref.name)
+}
+
+// parentMissing is for a persistent parent whose handle is empty.
+func parentMissing(ref parentRef) error {
+	where := handleText(ref.handle)
+	if ref.name == nil {
+		return &keys.Error{Kind: keys.NotFound, Message: "this TPM has no key at " + where + ", where the key's parent should be"}
+	}
+	return &keys.Error{Kind: keys.IdentityChanged, Message: "the key's parent is no longer at " + where, Hint: hintIdentity}
 }
 
 // readPublic returns the public area of the object at a handle.
