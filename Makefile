@@ -69,7 +69,7 @@ fuzz: go ## each fuzz target for FUZZTIME (20s)
 	@test/fuzz $(FUZZTIME)
 
 bench: setup ## the figures, one `name value unit` per line; JSON to $BENCH_OUT
-	$(GO) run ./test/bench
+	@$(GO) run ./test/bench
 
 demo: setup build ## a mutual-TLS login with a key that cannot leave its TPM
 	@test/demo
