@@ -144,6 +144,9 @@ func (d *daemon) loadPolicy() (*policy.Policy, error) {
 		}
 		return policy.UserDefault(uint32(os.Getuid())), nil
 	}
+	if err := config.CheckFile(d.config.Policy); err != nil {
+		return nil, fmt.Errorf("policy: %w", err)
+	}
 	p, err := policy.ParseFile(d.config.Policy)
 	if err != nil {
 		return nil, err
