@@ -122,7 +122,7 @@ var operations = map[string]func(*Store) error{
 // taken back may keep the change.
 func TestFaultAtEverySystemCall(t *testing.T) {
 	for name, operation := range operations {
-		_, _, _, done := faultAt(t, faulty{}, 0, operation)
+		_, _, done, _ := faultAt(t, faulty{}, 0, operation)
 		for _, f := range []faulty{
 			{fail: syscall.ENOSPC},
 			{fail: syscall.EIO, short: true},
@@ -130,7 +130,7 @@ func TestFaultAtEverySystemCall(t *testing.T) {
 		} {
 			t.Run(fmt.Sprintf("%s %v", name, f.fail), func(t *testing.T) {
 				for n, more := 1, true; more; n++ {
-					calls, err, before, after := faultAt(t, f, n, operation)
+					calls, before, after, err := faultAt(t, f, n, operation)
 					if more = n <= calls; !more && n < 8 {
 						t.Errorf("only %d calls were made to fail", calls)
 					}
@@ -152,7 +152,7 @@ func TestFaultAtEverySystemCall(t *testing.T) {
 // faultAt lets the nth call of an operation fail, and tries again after a restart
 // when that left all as it was. It returns how many calls were made and what the
 // store held before and after.
-func faultAt(t *testing.T, disk faulty, n int, operation func(*Store) error) (calls int, failed error, before, after string) {
+func faultAt(t *testing.T, disk faulty, n int, operation func(*Store) error) (calls int, before, after string, failed error) {
 	t.Helper()
 	s, err := openOn(&disk, quick(t))
 	if err != nil {
@@ -183,7 +183,7 @@ func faultAt(t *testing.T, disk faulty, n int, operation func(*Store) error) (ca
 	if err := s.Close(); err != nil {
 		t.Error(err)
 	}
-	return calls, failed, before, after
+	return calls, before, after, failed
 }
 
 // snapshot is what a store holds, as text: records without their bulk.
