@@ -121,7 +121,7 @@ func (r *request) addOn(ctx context.Context, d *device, rec *store.Record, pin [
 	if err := describe(rec, m, d.look(ctx, statusPatience)); err != nil {
 		return r.undo(d, m, err)
 	}
-	if err := r.agent.Store.Create(*rec); err != nil {
+	if err := unwritten(r.agent.Store.Create(*rec)); err != nil {
 		return r.undo(d, m, err)
 	}
 	if err := r.trial(ctx, d, *rec, pin); err != nil {
@@ -132,6 +132,18 @@ func (r *request) addOn(ctx context.Context, d *device, rec *store.Record, pin [
 	}
 	*rec, _ = r.agent.Store.Get(rec.Owner.UID, rec.Name)
 	return nil
+}
+
+// unwritten gives a failure of the store a name and a next step. The cause, with
+// its path, is for the log.
+func unwritten(err error) error {
+	if _, named := keys.AsError(err); named || err == nil {
+		return err
+	}
+	return &keys.Error{
+		Kind: keys.Internal, Message: "the key's record cannot be written",
+		Hint: "look at the disk that holds the agent's state; the agent's log has the cause", Err: err,
+	}
 }
 
 // describe completes a record with what the device made.

@@ -79,7 +79,7 @@ func (r *request) deleteKey(ctx context.Context, p *wire.NameParameters) (*wire.
 	}
 	err = d.do(ctx, r.caller(), func(ctx context.Context) error { return d.backend.Delete(ctx, rec.Material) })
 	if err == nil {
-		err = r.agent.Store.Delete(rec.Owner.UID, rec.Name)
+		err = unwritten(r.agent.Store.Delete(rec.Owner.UID, rec.Name))
 	}
 	if err == nil {
 		r.agent.keyGone(rec)
@@ -122,7 +122,7 @@ func (r *request) installCertificate(_ context.Context, p *wire.InstallCertifica
 		return nil, err
 	}
 	rec.Chain = p.Chain
-	err = r.agent.Store.Replace(rec)
+	err = unwritten(r.agent.Store.Replace(rec))
 	if err := r.outcome(e, err); err != nil {
 		return nil, err
 	}
