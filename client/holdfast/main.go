@@ -42,14 +42,15 @@ func openTerminal() (*os.File, error) { return os.OpenFile("/dev/tty", os.O_RDWR
 // app is one run of the tool.
 type app struct {
 	streams
-	socket  string // --socket
-	machine machine
-	running bool // the command line was understood; errors are no longer about it
+	socket   string // --socket
+	machine  machine
+	patience patience
+	running  bool // the command line was understood; errors are no longer about it
 }
 
 // run carries out one command line and returns its exit code.
 func run(ctx context.Context, args []string, s streams) int {
-	a := &app{streams: s}
+	a := &app{streams: s, patience: usualPatience()}
 	root := a.commands()
 	root.SetArgs(append([]string{}, args...)) // not nil: cobra would take os.Args
 	root.SetIn(s.stdin)

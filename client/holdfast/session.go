@@ -16,14 +16,18 @@ import (
 	"holdfast/client"
 )
 
-// How long to wait for a server's verdict on the client's certificate. A server
-// that refuses does so within a round trip; one that accepts may say nothing
-// until it is spoken to.
-const (
-	verdictTime = time.Second      // before stdin is sent: an alert that meets data in flight can be lost
-	quietTime   = 2 * time.Second  // after stdin has ended: the server may still be answering
-	closingTime = 10 * time.Second // after our close_notify: the server has to close too
-)
+// patience is how long to wait for a server's verdict on the client's
+// certificate. A server that refuses does so within a round trip; one that
+// accepts may say nothing until it is spoken to.
+type patience struct {
+	verdict time.Duration // before stdin is sent: an alert that meets data in flight can be lost
+	quiet   time.Duration // after stdin has ended: the server may still be answering
+	closing time.Duration // after our close_notify: the server has to close too
+}
+
+func usualPatience() patience {
+	return patience{verdict: time.Second, quiet: 2 * time.Second, closing: 10 * time.Second}
+}
 
 // session is one TLS connection of `tls connect`.
 type session struct {
@@ -33,6 +37,7 @@ type session struct {
 	key         *client.Key // nil: no client certificate
 	certificate func(*tls.CertificateRequestInfo) (*tls.Certificate, error)
 	requested   bool // the server asked for a certificate
+	reading     bool // the handshake is complete on this side
 
 	mu      sync.Mutex
 	took    time.Duration // of the signature
@@ -48,9 +53,13 @@ func newSession(a *app) *session {
 }
 
 // Put is called when the server sends a session ticket. With TLS 1.3 servers
-// send it after they have judged the client's certificate: it is a verdict. The
-// ticket itself is not kept.
-func (s *session) Put(string, *tls.ClientSessionState) { s.accept("it sent a session ticket") }
+// send it after they have judged the client's certificate: it is a verdict. With
+// TLS 1.2 it is a part of the handshake and says nothing. It is not kept.
+func (s *session) Put(string, *tls.ClientSessionState) {
+	if s.reading {
+		s.accept("it sent a session ticket")
+	}
+}
 
 // Get returns no session: each connection is to show a whole handshake.
 func (s *session) Get(string) (*tls.ClientSessionState, bool) { return nil, false }
@@ -175,10 +184,11 @@ func (s *session) carry(ctx context.Context) error {
 		s.accept("the handshake is complete")
 	}
 	before := s.raw.bytes.Load()
+	s.reading = true
 	go s.receive()
 	select {
 	case <-s.taken:
-	case <-time.After(verdictTime):
+	case <-time.After(s.app.patience.verdict):
 	case err := <-s.ended:
 		return s.judge(ctx, err, before)
 	}
@@ -218,12 +228,12 @@ func (s *session) receive() {
 // A server that was sent something is given time to answer first: some give up
 // on a request when its sender closes.
 func (s *session) finish(answerDue bool) error {
-	quiet := time.Now()
-	for answerDue && time.Since(quiet) < quietTime {
+	quiet, patience := time.Now(), s.app.patience
+	for answerDue && time.Since(quiet) < patience.quiet {
 		select {
 		case err := <-s.ended:
 			return err
-		case <-time.After(quietTime - time.Since(quiet)):
+		case <-time.After(patience.quiet - time.Since(quiet)):
 			if heard := time.Unix(0, s.heard.Load()); heard.After(quiet) {
 				quiet = heard
 			}
@@ -233,7 +243,7 @@ func (s *session) finish(answerDue bool) error {
 	select {
 	case err := <-s.ended:
 		return err
-	case <-time.After(closingTime):
+	case <-time.After(patience.closing):
 		return errSilent
 	}
 }
