@@ -88,6 +88,8 @@ func (r *reader) mapping(node *yaml.Node, prefix string) {
 	}
 }
 
+// value reads one setting. It is taken off the list of those that are left even
+// when its value is faulty, so that one mistake gives one error.
 func (r *reader) value(key, value *yaml.Node, prefix string) {
 	name := prefix + key.Value
 	s, found := r.left[name]
@@ -115,7 +117,8 @@ var nouns = map[kind]string{text: "text", integer: "number", boolean: "true or f
 var yamlLine = regexp.MustCompile(`^yaml: (?:line (\d+): )?`)
 
 // document returns the one YAML document in data, or nil when the file holds
-// nothing but comments.
+// nothing but comments. It stays a tree of nodes: only they still know their
+// lines, their tags, and keys that are there twice.
 func document(name string, data []byte) (*yaml.Node, error) {
 	decoder := yaml.NewDecoder(bytes.NewReader(data))
 	var node, rest yaml.Node

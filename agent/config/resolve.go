@@ -69,7 +69,9 @@ func Resolve(flags *flag.FlagSet, getenv func(string) string) (*Config, error) {
 	return c, c.check()
 }
 
-// configured returns what the configuration file says.
+// configured returns what the configuration file says. A file that is named has
+// to be there; the usual one does not, but one that is there and cannot be read
+// is an error, since the agent would otherwise run with other limits than meant.
 func configured(given map[string]string, getenv func(string) string) (*Config, error) {
 	if path, found := given["config"]; found {
 		if err := absolute(path); err != nil {
@@ -94,7 +96,9 @@ func configured(given map[string]string, getenv func(string) string) (*Config, e
 
 func empty() *Config { return &Config{origins: map[string]string{}} }
 
-// fillIn gives every setting that has no value the default of the mode.
+// fillIn gives every setting that has no value the default of the mode. It comes
+// last because flags and file decide the mode, and because a default that nobody
+// needs must not fail: an agent with --state and --socket wants no HOME.
 func (c *Config) fillIn(getenv func(string) string) error {
 	if err := c.fallback("system", "false"); err != nil {
 		return err
@@ -175,6 +179,9 @@ func xdg(getenv func(string) string, variable, belowHome string) (string, error)
 	return filepath.Join(home, belowHome), nil
 }
 
+// runtimeDirectory never falls back to a directory that others can write: a
+// socket there could be somebody else's (systemd's pam_systemd sets the variable
+// and makes the directory in every session, so going without is rare).
 func runtimeDirectory(getenv func(string) string) (string, error) {
 	if directory := getenv("XDG_RUNTIME_DIR"); filepath.IsAbs(directory) {
 		return filepath.Clean(directory), nil

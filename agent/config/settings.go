@@ -148,6 +148,8 @@ func socketPath(v string) error {
 	return nil
 }
 
+// device reads the kind and the path, but does not look whether the device is
+// there: one may be absent when the agent starts and come later.
 func device(v string) error {
 	if v == "none" {
 		return nil

@@ -118,6 +118,8 @@ func checkWay(path string) error {
 	return nil
 }
 
+// checkStep knows no mode of its own for symbolic links, which have none: who may
+// replace a link is decided by its directory, where it leads by its owner.
 func checkStep(path string, info fs.FileInfo) error {
 	mode := info.Mode()
 	switch {

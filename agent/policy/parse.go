@@ -102,6 +102,9 @@ func (p *parser) policy(root *yaml.Node) *Policy {
 	return policy
 }
 
+// rules gives each rule its number, counted from 1 as a reader counts, and keeps
+// names apart: a decision that names one of two rules would send its reader to the
+// wrong one.
 func (p *parser) rules(nodes []*yaml.Node) []rule {
 	var rules []rule
 	for i, node := range nodes {

@@ -25,7 +25,8 @@
 // matches, and a list matches when one of its words does:
 //
 //   - users, uids: who connected. A user is matched by uid and name together, so
-//     that a new user who was given an old uid inherits nothing.
+//     that a new user who was given an old uid inherits nothing. Where several names
+//     share a uid, only the first one in /etc/passwd matches.
 //   - groups, gids: the primary or a supplementary group at the time of connecting.
 //   - units: the system unit, by its whole name. Kernels before 6.5 cannot tell
 //     it for certain: there a policy with units also says accept-racy-units: true.

@@ -80,7 +80,9 @@ func (r *rule) decision(reason string) Decision {
 	return Decision{Allowed: r.allow, Rule: r.name, Where: r.where, Reason: "the rule " + reason}
 }
 
-// matchesPeer reports whether the rule is about this peer on this socket.
+// matchesPeer reports whether the rule is about this peer on this socket. Every
+// case is a reason why it is not, so that a condition without a case here could
+// only make a rule match too much: the matrix test looks for that.
 func (r *rule) matchesPeer(id peer.Identity, admin, acceptRacyUnits bool) bool {
 	switch {
 	case r.socket == useSocket && admin, r.socket == adminSocket && !admin:
@@ -113,6 +115,8 @@ func (r *rule) matchesUser(id peer.Identity) bool {
 	return false
 }
 
+// matchesUnit compares whole names: a beginning of one, or a slice, would also
+// name units that somebody else may start.
 func (r *rule) matchesUnit(id peer.Identity, acceptRacy bool) bool {
 	if id.Unit == "" || r.allow && id.UnitRacy && !acceptRacy {
 		return false
@@ -120,6 +124,8 @@ func (r *rule) matchesUnit(id peer.Identity, acceptRacy bool) bool {
 	return slices.Contains(r.units, id.Unit)
 }
 
+// inGroup takes the primary group and the supplementary ones for the same thing,
+// as file permissions do.
 func inGroup(id peer.Identity, gids []uint32) bool {
 	if slices.Contains(gids, id.GID) {
 		return true

@@ -11,6 +11,8 @@ import (
 	"holdfast/agent/peer"
 )
 
+// ruleName reads a name that can stand in an audit record: one printable line
+// that cannot be taken for "default" or for the number of a rule without a name.
 func (p *parser) ruleName(node *yaml.Node) string {
 	name, ok := p.text(node, "the name of the rule")
 	unprintable := strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) })
@@ -65,6 +67,8 @@ func (p *parser) id(node *yaml.Node) (uint32, bool) {
 	return uint32(n), true
 }
 
+// user resolves a name once, here, so that Decide needs to ask nobody. A user who
+// is made anew with another uid is known after the next reload.
 func (p *parser) user(node *yaml.Node) (user, bool) {
 	name, ok := p.text(node, "the name of a user")
 	if !ok {
@@ -99,6 +103,8 @@ func (p *parser) group(node *yaml.Node) (uint32, bool) {
 	return gid, true
 }
 
+// unit leaves out what could never match, so that a typing error is seen when the
+// policy is read and not when a service is denied.
 func (p *parser) unit(node *yaml.Node) (string, bool) {
 	name, ok := p.text(node, "the name of a unit")
 	if ok && !peer.IsUnit(name) {

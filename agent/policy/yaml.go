@@ -16,7 +16,9 @@ import (
 // yamlLine finds the line in the YAML library's errors, "yaml: line 3: text".
 var yamlLine = regexp.MustCompile(`^yaml: (?:line (\d+): )?`)
 
-// document returns the one YAML document in data.
+// document returns the one YAML document in data. It stays a tree of nodes: only
+// they still know their lines, their tags, and keys that are there twice. Aliases
+// stay aliases, which no reader of a node takes, so nothing can be blown up.
 func document(name string, data []byte) (*yaml.Node, error) {
 	decoder := yaml.NewDecoder(bytes.NewReader(data))
 	var node, rest yaml.Node
