@@ -99,15 +99,31 @@ func TestStoppingCall(t *testing.T) {
 		<-ctx.Done()
 		return ctx.Err()
 	}
-	conn, ended := serve(t, ctx, s)
+	conn, theirs := socketPair(t)
+	reads := make(chan struct{}, 8)
+	ended := make(chan error, 1)
+	go func() { ended <- s.ServeConn(ctx, &announcing{theirs, reads}) }()
 	conn.Write([]byte(`{"method":"org.example.test.Wait"}` + "\x00"))
 	receive(t, events, "start")
+	receive(t, reads, "read of the request")
+	receive(t, reads, "read that waits for the peer's end")
 	stop()
 	if got := receive(t, events, "answer"); got != "goes on" {
 		t.Errorf("got %s, want goes on", got)
 	}
 	conn.Close()
 	receive(t, ended, "end")
+}
+
+// announcing is a connection that says when a read begins.
+type announcing struct {
+	net.Conn
+	reads chan<- struct{}
+}
+
+func (c *announcing) Read(b []byte) (int, error) {
+	c.reads <- struct{}{}
+	return c.Conn.Read(b)
 }
 
 // late is a connection on which the service is told to stop at the worst moment:

@@ -293,12 +293,22 @@ func TestInterfaceDescriptions(t *testing.T) {
 }
 
 func TestOneway(t *testing.T) {
-	conn, _ := serve(t, context.Background(), testService(nil))
+	s := testService(nil)
+	var failed []string
+	s.OnError = func(err error) (string, any) {
+		failed = append(failed, err.Error())
+		return "", nil
+	}
+	conn, _ := serve(t, context.Background(), s)
 	for _, method := range []string{"Echo", "Fail", "Silent", "Nothing"} {
-		request := fmt.Sprintf(`{"method":"org.example.test.%s","oneway":true,"more":true}`, method)
+		request := fmt.Sprintf(`{"method":"org.example.test.%s","parameters":{"text":""},"oneway":true,"more":true}`, method)
 		if got, want := exchange(t, conn, request+"\x00"+good+"\x00"), `{"parameters":{"text":"hi"}}`; got != want {
 			t.Errorf("%s: got %s, want the reply to the next call, %s", method, got, want)
 		}
+	}
+	// The service hears of what failed all the same.
+	if got, want := fmt.Sprint(failed), "[step: own error org.example.test.Silent returned without a reply]"; got != want {
+		t.Errorf("OnError got %s, want %s", got, want)
 	}
 }
 

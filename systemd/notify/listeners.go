@@ -134,9 +134,7 @@ func checkPath(fd int, want Socket) error {
 	switch {
 	case !ok:
 		return fmt.Errorf("has an address of type %T", address)
-	case bound.Name == "":
-		return errors.New("is bound to no path")
-	case bound.Name[0] == '@':
+	case strings.HasPrefix(bound.Name, "@"):
 		return fmt.Errorf("is bound to the abstract name %s, which every user can reach; want %s", bound.Name, want.Path)
 	case bound.Name != want.Path:
 		return fmt.Errorf("is bound to %s, want %s", bound.Name, want.Path)
