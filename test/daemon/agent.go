@@ -66,7 +66,7 @@ func Launch(tb TB, o Options) *Agent {
 	}
 	line := append(o.Wrap, Program(tb, AgentProgram), "--state", a.State, "--socket", a.Socket, "--device", o.Device)
 	a.cmd = exec.Command(line[0], append(line[1:], o.Args...)...)
-	a.cmd.Env = append(cleanEnviron(), o.Env...)
+	a.cmd.Env = append(append(cleanEnviron(), "HOME="+o.Dir), o.Env...)
 	a.cmd.Stderr, a.cmd.Stdout = &a.log, &a.log
 	a.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if o.UID != 0 {
@@ -114,13 +114,13 @@ func (a *Agent) run(started chan<- error) {
 }
 
 // cleanEnviron is the environment without what would tell the agent about
-// another one's sockets or service manager.
+// somebody's configuration, other sockets or a service manager.
 func cleanEnviron() []string {
 	var env []string
 	for _, v := range os.Environ() {
 		name, _, _ := strings.Cut(v, "=")
 		switch name {
-		case "HOLDFAST_SOCKET", "NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES":
+		case "HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_RUNTIME_DIR", "HOLDFAST_SOCKET", "NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES":
 		default:
 			env = append(env, v)
 		}
