@@ -280,6 +280,24 @@ func TestCancel(t *testing.T) {
 	}
 }
 
+// synced is a buffer for two goroutines.
+type synced struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+func (s *synced) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(p)
+}
+
+func (s *synced) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
+}
+
 func listen(t *testing.T) (net.Listener, string) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "holdfast")

@@ -15,6 +15,7 @@ import (
 	"holdfast/agent/keys"
 	"holdfast/client"
 	"holdfast/client/clienttest"
+	"holdfast/test/daemon"
 )
 
 // examples runs the tests with what the examples find in their environment: an
@@ -23,6 +24,7 @@ import (
 type examples struct{ m *testing.M }
 
 func (e examples) Run() int {
+	defer daemon.Remove()
 	tb := &mainTB{}
 	defer tb.cleanUp()
 	agent, ca := clienttest.Start(tb), clienttest.NewCA(tb)

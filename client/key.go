@@ -135,4 +135,3 @@ func (k *Key) deadline() (context.Context, context.CancelFunc) {
 	}
 	return context.WithTimeout(k.ctx, k.timeout)
 }
-

@@ -8,16 +8,11 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"syscall"
 
 	"holdfast/client/varlink"
 )
-
-// systemDirectory holds the socket of the machine's agent. Only root can create
-// a name in /run, so whoever owns this one was given it by root.
-const systemDirectory = "/run/holdfast"
 
 // Sockets returns the paths at which an agent is looked for, in order: the one
 // in $HOLDFAST_SOCKET and no other when it is set; else agent.sock in
@@ -33,7 +28,7 @@ func Sockets() []string {
 	}
 	return []string{
 		filepath.Join(runtime, "holdfast", "agent.sock"),
-		filepath.Join(systemDirectory, "agent.sock"),
+		"/run/holdfast/agent.sock",
 	}
 }
 
@@ -50,8 +45,7 @@ func choose(paths []string) string {
 
 // connect checks the socket's directory, connects, and checks who listens.
 func connect(ctx context.Context, path string) (*varlink.Conn, error) {
-	trusted, err := checkDirectory(path)
-	if err != nil {
+	if err := checkDirectory(path); err != nil {
 		return nil, err
 	}
 	var d net.Dialer
@@ -62,51 +56,50 @@ func connect(ctx context.Context, path string) (*varlink.Conn, error) {
 	if err != nil {
 		return nil, dialError(path, err)
 	}
-	if err := checkListener(conn.(*net.UnixConn), path, trusted); err != nil {
+	if err := checkListener(conn.(*net.UnixConn), path); err != nil {
 		conn.Close()
 		return nil, err
 	}
 	return varlink.NewConn(conn), nil
 }
 
-// checkDirectory returns the uids that may listen at path: this user, root, and
-// the owner of the machine's directory. It fails when anybody else could put a
-// socket of their own there, and so be sent a PIN or give out a false key.
-func checkDirectory(path string) (trusted []int, err error) {
+// trusted reports whether uid may stand between this process and its agent: this
+// user, who could do as much in other ways, and root.
+func trusted(uid uint32) bool { return uid == 0 || int(uid) == os.Getuid() }
+
+// checkDirectory fails when anybody else could put a socket of their own at
+// path, and so be sent a PIN or give out a false key.
+func checkDirectory(path string) error {
 	dir := filepath.Dir(path)
 	info, err := os.Stat(dir)
 	if err != nil {
-		return nil, dialError(path, err)
+		return dialError(path, err)
 	}
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {
-		return nil, &UnreachableError{Socket: path, Reason: fmt.Sprintf("the owner of %s cannot be read", dir)}
+		return &UnreachableError{Socket: path, Reason: fmt.Sprintf("the owner of %s cannot be read", dir)}
 	}
-	trusted = []int{os.Getuid(), 0}
-	if dir == systemDirectory {
-		trusted = append(trusted, int(stat.Uid))
-	}
-	if !slices.Contains(trusted, int(stat.Uid)) {
-		return nil, &UnreachableError{
+	if !trusted(stat.Uid) {
+		return &UnreachableError{
 			Socket: path,
 			Reason: fmt.Sprintf("%s belongs to uid %d, who could answer in the agent's place", dir, stat.Uid),
 			Hint:   "name a socket in a directory of your own or of root's, with --socket or HOLDFAST_SOCKET",
 		}
 	}
 	if info.Mode().Perm()&0o022 != 0 {
-		return nil, &UnreachableError{
+		return &UnreachableError{
 			Socket: path,
 			Reason: fmt.Sprintf("%s can be written by others (mode %04o), who could answer in the agent's place", dir, info.Mode().Perm()),
 			Hint:   "chmod go-w " + dir,
 		}
 	}
-	return trusted, nil
+	return nil
 }
 
 // checkListener looks at who really listens: a directory further up could have
 // been replaced between the check and the connection. Under socket activation
 // that is systemd: root, or this user.
-func checkListener(conn *net.UnixConn, path string, trusted []int) error {
+func checkListener(conn *net.UnixConn, path string) error {
 	raw, err := conn.SyscallConn()
 	if err != nil {
 		return dialError(path, err)
@@ -119,7 +112,7 @@ func checkListener(conn *net.UnixConn, path string, trusted []int) error {
 	if err := errors.Join(err, credErr); err != nil {
 		return dialError(path, err)
 	}
-	if !slices.Contains(trusted, int(cred.Uid)) {
+	if !trusted(cred.Uid) {
 		return &UnreachableError{
 			Socket: path,
 			Reason: fmt.Sprintf("uid %d listens at %s, which is neither you nor root", cred.Uid, path),

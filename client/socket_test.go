@@ -5,9 +5,11 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	"holdfast/client"
@@ -111,4 +113,48 @@ func check(t *testing.T, err error) {
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// A listener of another user is not spoken to, wherever its socket is.
+func TestForeignListener(t *testing.T) {
+	dir, err := os.MkdirTemp("", "holdfast")
+	check(t, err)
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	path := filepath.Join(dir, "agent.sock")
+	for _, uid := range []int{0, 4711} {
+		fd := listenAs(t, path, uid)
+		c, err := client.Dial(context.Background(), &client.Options{Socket: path})
+		if err == nil {
+			c.Close()
+		}
+		var unreachable *client.UnreachableError
+		switch refused := errors.As(err, &unreachable) && strings.Contains(unreachable.Reason, "uid 4711 listens"); {
+		case uid == 0 && err != nil:
+			t.Errorf("root listens: %v", err)
+		case uid != 0 && !refused:
+			t.Errorf("uid %d listens: got %v, want a refusal", uid, err)
+		}
+		syscall.Close(fd)
+		check(t, os.Remove(path))
+	}
+}
+
+// listenAs listens at path as another user: the kernel notes the identity of the
+// thread that calls listen(2).
+func listenAs(t *testing.T, path string, uid int) int {
+	t.Helper()
+	fd, err := syscall.Socket(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	check(t, err)
+	check(t, syscall.Bind(fd, &syscall.SockaddrUnix{Name: path}))
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
+		if _, _, e := syscall.RawSyscall(syscall.SYS_SETRESUID, uintptr(uid), uintptr(uid), uintptr(uid)); e != 0 {
+			done <- e
+			return
+		}
+		done <- syscall.Listen(fd, 1)
+	}()
+	check(t, <-done)
+	return fd
 }
