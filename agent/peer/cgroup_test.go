@@ -1,9 +1,9 @@
 package peer
 
 import (
-	"errors"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -149,22 +149,27 @@ func unified(t *testing.T) string {
 }
 
 // makeCgroup makes a cgroup and removes what it has made when the test ends. It
-// belongs to owner, as if it had been delegated.
+// belongs to owner, as if it had been delegated. The last part of its path is to
+// be this process's own: another run of the tests may be at work beside it, and
+// may remove the parts that both use in between.
 func makeCgroup(t *testing.T, path string, owner int) string {
 	t.Helper()
-	directory := unified(t)
-	for name := range strings.SplitSeq(path, "/") {
-		directory = filepath.Join(directory, name)
-		err := os.Mkdir(directory, 0o755)
-		if errors.Is(err, os.ErrExist) {
-			continue
+	top := unified(t)
+	var err error
+	for range 100 {
+		if err = os.MkdirAll(filepath.Join(top, path), 0o755); err == nil {
+			break
 		}
-		if err != nil {
-			t.Fatalf("a cgroup cannot be made here: %v", err)
-		}
-		made := directory
-		t.Cleanup(func() { unix.Rmdir(made) })
 	}
+	if err != nil {
+		t.Fatalf("a cgroup cannot be made here: %v", err)
+	}
+	t.Cleanup(func() {
+		for part := path; part != "."; part = filepath.Dir(part) {
+			unix.Rmdir(filepath.Join(top, part)) // fails while somebody else uses it
+		}
+	})
+	directory := filepath.Join(top, path)
 	for _, file := range []string{"", "cgroup.procs"} {
 		if err := os.Chown(filepath.Join(directory, file), owner, owner); err != nil {
 			t.Fatal(err)
@@ -175,14 +180,15 @@ func makeCgroup(t *testing.T, path string, owner int) string {
 
 func TestUnitOfRealProcesses(t *testing.T) {
 	needRoot(t)
+	own := "holdfasttest" + strconv.Itoa(os.Getpid())
 	cases := []struct{ path, want string }{
-		{"system.slice/holdfast-test.service", "holdfast-test.service"},
-		{`system.slice/holdfast\x2dtest.service`, `holdfast\x2dtest.service`},
-		{"system.slice/holdfast-test.service/kubelet.service", "holdfast-test.service"},
-		{"system.slice/system.slice/kubelet.service", ""},
-		{"holdfasttest/system.slice/kubelet.service", ""},
-		{"holdfasttest.service", ""},
-		{"user.slice/user-4321.slice/user@4321.service/app.slice/kubelet.service", ""},
+		{"system.slice/" + own + ".service", own + ".service"},
+		{"system.slice/" + own + `\x2dtest.service`, own + `\x2dtest.service`},
+		{"system.slice/" + own + ".service/kubelet.service", own + ".service"},
+		{"system.slice/system.slice/" + own + ".service", ""},
+		{own + "/system.slice/kubelet.service", ""},
+		{own + ".service", ""},
+		{"user.slice/" + own + ".slice/user@4321.service/app.slice/kubelet.service", ""},
 	}
 	for _, c := range cases {
 		l, path := listen(t)
@@ -201,7 +207,7 @@ func TestUnitOfRealProcesses(t *testing.T) {
 func TestMoveIntoAnotherCgroupOfTheUser(t *testing.T) {
 	needRoot(t)
 	l, path := listen(t)
-	const manager = "user.slice/user-4321.slice/user@4321.service"
+	manager := "user.slice/user-" + strconv.Itoa(os.Getpid()) + ".slice/user@4321.service"
 	top := makeCgroup(t, manager, 4321)
 	from := makeCgroup(t, manager+"/app.slice", 4321)
 	to := makeCgroup(t, manager+"/system.slice", 4321)
@@ -222,8 +228,9 @@ func TestMoveIntoAnotherCgroupOfTheUser(t *testing.T) {
 // What a user cannot do: leave the own subtree for a service of the system.
 func TestMoveIntoASystemServiceFails(t *testing.T) {
 	needRoot(t)
-	from := makeCgroup(t, "user.slice/user-4321.slice/user@4321.service", 4321)
-	to := makeCgroup(t, "system.slice/holdfast-test.service", 0)
+	own := "holdfasttest" + strconv.Itoa(os.Getpid())
+	from := makeCgroup(t, "user.slice/"+own+".slice/user@4321.service", 4321)
+	to := makeCgroup(t, "system.slice/"+own+".service", 0)
 	client := start(t, nil, "cgroup="+from, "setgid=4321", "setuid=4321", "cgroup="+to, "say=moved")
 	if got := client.line(); !strings.HasPrefix(got, "failed: cgroup=") {
 		t.Errorf("got %q, want that the move fails", got)
