@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-tpm/tpm2"
+
 	"holdfast/agent/keys"
 	"holdfast/agent/wire"
 	"holdfast/client"
@@ -278,4 +280,28 @@ func spendTries(t *testing.T, tpm *swtpm.TPM) {
 		}
 		_ = tpm2("tpm2_flushcontext", "-t")
 	}
+}
+
+// TestTPMFails has the TPM say that it failed its self-test, to every command.
+func TestTPMFails(t *testing.T) {
+	t.Parallel()
+	tpm := swtpm.Start(t)
+	proxy := swtpm.NewProxy(t, tpm, swtpm.Options{})
+	a := daemon.Start(t, daemon.Options{Device: proxy.Device()})
+	c := connect(t, a)
+	k := create(t, c, wire.CreateKeyParameters{Name: "k"})
+	l := startLoad(t, a, k, 2, callLimit)
+	poll(t, "a signature", 5*time.Second, func() bool { return l.total() > 0 })
+	proxy.SetMutation(func(tpm2.TPMCC, []byte) []byte {
+		return []byte{0x80, 0x01, 0, 0, 0, 10, 0, 0, 0x01, 0x01} // TPM_RC_FAILURE
+	})
+	poll(t, "device-failed", 5*time.Second, func() bool { return l.seen(keys.DeviceFailed) })
+	waitState(t, c, keys.StateFailed, 5*time.Second)
+	if list, err := c.Keys(within(t, time.Second), false); err != nil || len(list) != 1 {
+		t.Errorf("a failed device keeps the agent from listing keys: %v, %v", list, err)
+	}
+	proxy.SetMutation(nil)
+	took := recovers(t, l)
+	l.check(t, append(transient, string(keys.DeviceFailed))...)
+	t.Logf("signing again after %v; %s", took, l.account())
 }
