@@ -18,11 +18,13 @@ type faulty struct {
 	after bool // those after it fail too
 	short bool // a write that fails has written half
 	calls int
+	steps []string // the calls, each with the last part of the path that it was made on
 }
 
 // step counts a call and says whether it fails.
-func (d *faulty) step() error {
+func (d *faulty) step(call, path string) error {
 	d.calls++
+	d.steps = append(d.steps, call+" "+filepath.Base(path))
 	if d.at != 0 && (d.calls == d.at || d.after && d.calls > d.at) {
 		return d.fail
 	}
@@ -30,35 +32,35 @@ func (d *faulty) step() error {
 }
 
 func (d *faulty) open(path string, flag int) (handle, error) {
-	if err := d.step(); err != nil {
+	if err := d.step("open", path); err != nil {
 		return nil, err
 	}
 	h, err := d.system.open(path, flag)
 	if err != nil {
 		return nil, err // not a handle that holds a nil *os.File
 	}
-	return &faultyHandle{h, d}, nil
+	return &faultyHandle{h, d, path}, nil
 }
 
 func (d *faulty) link(from, to string) error {
-	return d.then(func() error { return d.system.link(from, to) })
+	return d.then("link", to, func() error { return d.system.link(from, to) })
 }
 
 func (d *faulty) rename(from, to string) error {
-	return d.then(func() error { return d.system.rename(from, to) })
+	return d.then("rename", to, func() error { return d.system.rename(from, to) })
 }
 
 func (d *faulty) remove(path string) error {
-	return d.then(func() error { return d.system.remove(path) })
+	return d.then("remove", path, func() error { return d.system.remove(path) })
 }
 
 func (d *faulty) mkdir(path string) error {
-	return d.then(func() error { return d.system.mkdir(path) })
+	return d.then("mkdir", path, func() error { return d.system.mkdir(path) })
 }
 
 // then makes a call unless it is to fail.
-func (d *faulty) then(call func() error) error {
-	if err := d.step(); err != nil {
+func (d *faulty) then(name, path string, call func() error) error {
+	if err := d.step(name, path); err != nil {
 		return err
 	}
 	return call()
@@ -67,10 +69,11 @@ func (d *faulty) then(call func() error) error {
 type faultyHandle struct {
 	handle
 	disk *faulty
+	path string
 }
 
 func (h *faultyHandle) Write(b []byte) (int, error) {
-	if err := h.disk.step(); err != nil {
+	if err := h.disk.step("write", h.path); err != nil {
 		if h.disk.short {
 			h.handle.Write(b[:len(b)/2])
 			return len(b) / 2, err
@@ -81,25 +84,25 @@ func (h *faultyHandle) Write(b []byte) (int, error) {
 }
 
 func (h *faultyHandle) Sync() error {
-	if err := h.disk.step(); err != nil {
+	if err := h.disk.step("fsync", h.path); err != nil {
 		return err
 	}
 	return h.handle.Sync()
 }
 
 func (h *faultyHandle) Close() error {
-	return errors.Join(h.disk.step(), h.handle.Close())
+	return errors.Join(h.disk.step("close", h.path), h.handle.Close())
 }
 
 func (h *faultyHandle) Read(b []byte) (int, error) {
-	if err := h.disk.step(); err != nil {
+	if err := h.disk.step("read", h.path); err != nil {
 		return 0, err
 	}
 	return h.handle.Read(b)
 }
 
 func (h *faultyHandle) Stat() (fs.FileInfo, error) {
-	if err := h.disk.step(); err != nil {
+	if err := h.disk.step("fstat", h.path); err != nil {
 		return nil, err
 	}
 	return h.handle.Stat()
@@ -184,6 +187,46 @@ func faultAt(t *testing.T, disk faulty, n int, operation func(*Store) error) (ca
 		t.Error(err)
 	}
 	return calls, before, after, failed
+}
+
+// TestOrderOfCalls: nothing gets its name before its content is on the disk, and
+// nothing is acknowledged before its name is and it was read back. No kill shows
+// this, a power cut would.
+func TestOrderOfCalls(t *testing.T) {
+	for name, want := range map[string][]string{
+		"create": {"write .new.json.new", "fsync .new.json.new", "link new.json", "remove .new.json.new", "fsync 1000", "read new.json",
+			"fsync .ledger.json.new", "rename ledger.json", "fsync state"},
+		"create first": {"mkdir 7", "fsync keys", "fsync .new.json.new", "link new.json", "fsync 7", "read new.json"},
+		"replace": {"write .web.json.new", "fsync .web.json.new", "link .web.json.old", "rename web.json", "fsync 1000", "read web.json",
+			"remove .web.json.old", "fsync .ledger.json.new"},
+		"delete":            {"remove web.json", "fsync 1000", "fsync .ledger.json.new"},
+		"count a PIN's try": {"fsync .ledger.json.new", "rename ledger.json", "fsync state"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			disk := faulty{}
+			s, err := openOn(&disk, quick(t))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Close()
+			if err := s.Create(good("web")); err != nil {
+				t.Fatal(err)
+			}
+			disk.steps = nil
+			if err := operations[name](s); err != nil {
+				t.Fatal(err)
+			}
+			next := 0
+			for _, step := range disk.steps {
+				if next < len(want) && step == want[next] {
+					next++
+				}
+			}
+			if next < len(want) {
+				t.Errorf("no %q in its place in %q", want[next], disk.steps)
+			}
+		})
+	}
 }
 
 // snapshot is what a store holds, as text: records without their bulk.
