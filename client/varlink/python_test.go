@@ -3,6 +3,7 @@ package varlink
 import (
 	"context"
 	"net"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -56,7 +57,9 @@ func TestPythonClient(t *testing.T) {
 		}
 		ended <- err
 	}()
-	out, err := exec.Command("python3", "-c", pythonClient, socket).CombinedOutput()
+	python := exec.Command("python3", "-c", pythonClient, socket)
+	python.Env = append(os.Environ(), "PYTHONIOENCODING=utf-8")
+	out, err := python.CombinedOutput()
 	if err != nil {
 		t.Fatalf("python3: %v\n%s", err, out)
 	}

@@ -3,8 +3,6 @@ package varlink
 import (
 	"context"
 	"errors"
-	"fmt"
-	"io"
 	"net"
 	"strings"
 	"time"
@@ -94,132 +92,6 @@ func or(d, otherwise time.Duration) time.Duration {
 	return d
 }
 
-// past is a deadline that is over: setting it interrupts a read.
-var past = time.Unix(1, 0)
-
-// serving is one connection of a service.
-type serving struct {
-	service  *Service
-	conn     net.Conn
-	stopping context.Context // when it ends, no further request is taken
-	calls    context.Context // the parent of the contexts that methods get
-	in       framer
-	idle     time.Duration
-	whole    time.Duration
-}
-
-// next returns the next request, or nil when there will be none.
-func (c *serving) next() ([]byte, error) {
-	frame, ok := c.in.frame()
-	if ok && c.stopping.Err() == nil {
-		return frame, nil
-	}
-	if c.in.empty() {
-		if err := c.read(c.idle); err != nil {
-			return nil, c.ended(err)
-		}
-		if frame, ok := c.in.frame(); ok {
-			return frame, nil
-		}
-	}
-	return c.rest()
-}
-
-// rest reads until the request in the buffer is whole.
-func (c *serving) rest() ([]byte, error) {
-	until := time.Now().Add(c.whole)
-	for {
-		if err := c.read(time.Until(until)); err != nil {
-			return nil, c.ended(err)
-		}
-		if frame, ok := c.in.frame(); ok {
-			return frame, nil
-		}
-	}
-}
-
-// read fills the buffer once. The context is looked at after the deadline is set,
-// so that its end either is seen here or interrupts the read.
-func (c *serving) read(timeout time.Duration) error {
-	c.conn.SetReadDeadline(time.Now().Add(timeout))
-	if err := c.stopping.Err(); err != nil {
-		return err
-	}
-	return c.in.fill()
-}
-
-// ended returns what ServeConn returns after a read failed with err.
-func (c *serving) ended(err error) error {
-	switch {
-	case c.stopping.Err() != nil:
-		return nil
-	case errors.Is(err, errTooLong):
-		return fmt.Errorf("%w: %w", ErrMalformed, err)
-	case gone(err) && !c.in.empty():
-		return fmt.Errorf("%w: cut off after %d bytes", ErrMalformed, c.in.n)
-	case gone(err), timedOut(err) && c.in.empty():
-		return nil
-	case timedOut(err):
-		return fmt.Errorf("%w: %d bytes of a request in %v", ErrSlow, c.in.n, c.whole)
-	}
-	return fmt.Errorf("read: %w", err)
-}
-
-// answer carries out one request. Its error ends the connection.
-func (c *serving) answer(frame []byte) error {
-	request, err := parseRequest(frame)
-	c.in.drop()
-	var refusal *Error
-	if err != nil && !errors.As(err, &refusal) {
-		return fmt.Errorf("%w: %w", ErrMalformed, err)
-	}
-	call := &Call{Method: request.Method, request: request, serving: c}
-	if err == nil {
-		err = c.run(call)
-	}
-	return c.finish(call, err)
-}
-
-// run finds the method and calls it, while watch looks for the peer's end.
-func (c *serving) run(call *Call) error {
-	method, err := c.service.method(call.Method)
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithCancel(c.calls)
-	stop := c.watch(cancel)
-	defer stop()
-	defer cancel()
-	return method(ctx, call)
-}
-
-// finish sends the error of a call that has not been answered yet.
-func (c *serving) finish(call *Call, err error) error {
-	switch {
-	case call.lost != nil:
-		return call.ended()
-	case call.done:
-		return nil
-	case err == nil:
-		err = fmt.Errorf("%s returned without a reply", call.Method)
-	}
-	var named *Error
-	if errors.As(err, &named) {
-		return call.fail(named.Name, parametersOf(named))
-	}
-	if c.service.OnError == nil {
-		return err
-	}
-	return call.fail(c.service.OnError(err))
-}
-
-func parametersOf(e *Error) any {
-	if len(e.Parameters) == 0 {
-		return nil
-	}
-	return e.Parameters
-}
-
 // method returns the method with a qualified name, or the error for the caller.
 func (s *Service) method(qualified string) (Method, error) {
 	dot := strings.LastIndexByte(qualified, '.')
@@ -266,14 +138,4 @@ func parseRequest(frame []byte) (request, error) {
 		return r, invalid("upgrade")
 	}
 	return r, nil
-}
-
-// gone says that the peer, or the owner of the connection on this side, closed it.
-func gone(err error) bool {
-	return errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, io.ErrClosedPipe) || reset(err)
-}
-
-func timedOut(err error) bool {
-	var t interface{ Timeout() bool }
-	return errors.As(err, &t) && t.Timeout()
 }
