@@ -44,10 +44,10 @@ func (l *Log) resume() ([]Break, error) {
 		return nil, err
 	}
 	from, breaks := l.trusted(info.Size())
-	if len(breaks) > 0 {
-		if from, err = l.search(info.Size()); err != nil {
-			return nil, err
-		}
+	if len(breaks) == 0 {
+		l.saved = from // what need not be written again
+	} else if from, err = l.search(info.Size()); err != nil {
+		return nil, err
 	}
 	if l.head, err = l.follow(from, info.Size()); err != nil {
 		return nil, err

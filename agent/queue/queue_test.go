@@ -97,6 +97,17 @@ func TestOneAtATime(t *testing.T) {
 	}
 }
 
+func TestContextOfWorkEndsWithIt(t *testing.T) {
+	q := open(t, Limits{})
+	var kept context.Context
+	if err := q.Do(t.Context(), Caller{}, func(ctx context.Context) error { kept = ctx; return ctx.Err() }); err != nil {
+		t.Fatal(err)
+	}
+	if kept.Err() == nil {
+		t.Error("the context of work that is over has not ended: it stays with its parent")
+	}
+}
+
 func TestPanicBecomesInternal(t *testing.T) {
 	q := open(t, Limits{})
 	err := q.Do(t.Context(), Caller{}, func(context.Context) error { panic("broken") })
