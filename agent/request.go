@@ -175,13 +175,7 @@ func (r *request) append(e entry, rec audit.Record) error {
 	rec.Purpose = string(e.purpose)
 	rec.Rule = e.rule
 	rec.Detail = e.detail
-	if err := r.agent.Audit.Append(rec); err != nil {
-		return &keys.Error{
-			Kind: keys.Internal, Message: "the audit log cannot be written, so nothing is done",
-			Hint: "look at the disk that holds it: `holdfast status` names the file", Err: err,
-		}
-	}
-	return nil
+	return r.agent.Audit.Append(rec)
 }
 
 func callerRecord(id peer.Identity) *audit.Caller {

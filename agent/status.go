@@ -48,6 +48,9 @@ func (a *Agent) notices() []wire.Notice {
 	for _, p := range a.Store.Problems() {
 		list = append(list, wire.Notice{Message: "a key record is set aside: " + p.Path + ": " + p.Reason, Hint: "mend the file and reload the agent, or move it away; it was not changed"})
 	}
+	if fault := a.Audit.Fault(); fault != nil {
+		list = append(list, wire.Notice{Message: "the audit log: " + fault.Error(), Hint: "nothing is signed that cannot be recorded: look at " + a.AuditPath + " and its disk"})
+	}
 	if a.Notices != nil {
 		for _, n := range a.Notices() {
 			list = append(list, wire.Notice(n))
