@@ -63,6 +63,7 @@ func (c *Call) fail(name string, parameters any) error {
 	return err
 }
 
+// send writes one message, in one write: a peer in its read sees all of it.
 func (c *Call) send(message outgoing, final bool) error {
 	switch {
 	case c.lost != nil:
@@ -80,6 +81,8 @@ func (c *Call) send(message outgoing, final bool) error {
 	if err != nil {
 		return fmt.Errorf("encode reply of %s: %w", c.Method, err)
 	}
+	// A peer that does not read would otherwise hold the call, and with it the
+	// device that the method may have, for as long as it likes.
 	c.serving.conn.SetWriteDeadline(time.Now().Add(c.serving.whole))
 	if _, err := c.serving.conn.Write(frame); err != nil {
 		c.lost = fmt.Errorf("write: %w", err)

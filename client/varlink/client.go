@@ -80,6 +80,7 @@ func (c *Conn) CallMore(ctx context.Context, method string, in any, each func(re
 	return c.call(ctx, outgoing{Method: method, Parameters: in, More: true}, each)
 }
 
+// call makes a call when its turn has come.
 func (c *Conn) call(ctx context.Context, message outgoing, each func(json.RawMessage, bool) error) error {
 	frame, err := encode(message)
 	if err != nil {
@@ -89,6 +90,8 @@ func (c *Conn) call(ctx context.Context, message outgoing, each func(json.RawMes
 		return fmt.Errorf("%s: %w", message.Method, err)
 	}
 	defer func() { c.turn <- struct{}{} }()
+	// Closing is what cancels the call at the service. A deadline would leave the
+	// reply in the stream, to be taken for that of the next call.
 	stop := context.AfterFunc(ctx, func() { c.conn.Close() })
 	keep, err := c.exchange(frame, each)
 	if ended := !stop(); ended {
@@ -161,6 +164,8 @@ func (c *Conn) receive() (reply, error) {
 	return r, nil
 }
 
+// lost returns the error for a read that failed. The service may close after it
+// has carried out the request, so no read can tell whether it has.
 func (c *Conn) lost(err error) error {
 	if errors.Is(err, errTooLong) {
 		return fmt.Errorf("reply: %w: %w", ErrMalformed, err)

@@ -74,6 +74,7 @@ func (f *framer) drop() {
 	copy(f.buf, rest)
 }
 
+// resize moves what has been read into a buffer of another size.
 func (f *framer) resize(size int) {
 	grown := make([]byte, size)
 	copy(grown, f.buf[:f.n])

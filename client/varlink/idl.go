@@ -147,6 +147,8 @@ func (d *InterfaceDescription) check() error {
 	return nil
 }
 
+// names lists the names that must differ: types, methods and errors share one
+// space.
 func (d *InterfaceDescription) names() (names []string) {
 	for _, t := range d.Types {
 		names = append(names, t.Name)
@@ -160,6 +162,7 @@ func (d *InterfaceDescription) names() (names []string) {
 	return names
 }
 
+// all lists the types at the top of every definition.
 func (d *InterfaceDescription) all() (types []Type) {
 	for _, t := range d.Types {
 		types = append(types, t.Type)
@@ -173,6 +176,7 @@ func (d *InterfaceDescription) all() (types []Type) {
 	return types
 }
 
+// resolve finds a type that t names, however deep inside, and that does not exist.
 func (d *InterfaceDescription) resolve(t Type) error {
 	if t.Kind == Named {
 		if _, ok := d.Type(t.Name); !ok {

@@ -24,8 +24,10 @@ var (
 	memberName    = regexp.MustCompile(`^[A-Za-z](_?[A-Za-z0-9])*$`)
 )
 
+// wordBytes are the bytes of which words, names and numbers are made.
 const wordBytes = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-"
 
+// fail keeps the first error. Without a token no rule goes on.
 func (p *parser) fail(format string, args ...any) {
 	if p.err == nil {
 		p.err = fmt.Errorf("line %d: %s", p.line, fmt.Sprintf(format, args...))
@@ -91,6 +93,7 @@ func (p *parser) is(token string) bool {
 	return true
 }
 
+// name passes over a name of the given form.
 func (p *parser) name(form *regexp.Regexp, what string) string {
 	name := p.token
 	if !form.MatchString(name) {
@@ -103,6 +106,7 @@ func (p *parser) name(form *regexp.Regexp, what string) string {
 
 func (p *parser) interfaceName() string { return p.name(interfaceName, "an interface") }
 
+// definition reads one type, method or error.
 func (p *parser) definition(d *InterfaceDescription) {
 	switch {
 	case p.is("type"):
@@ -121,6 +125,8 @@ func (p *parser) definition(d *InterfaceDescription) {
 	}
 }
 
+// structType reads what a method takes or gives, or an error carries: never an
+// enum.
 func (p *parser) structType() Type {
 	t := p.structOrEnum()
 	if t.Kind == Enum {
@@ -152,6 +158,7 @@ func (p *parser) structOrEnum() Type {
 	return t
 }
 
+// element reads the rest of one member, or takes the name as a word of an enum.
 func (p *parser) element(t *Type, name string) {
 	if has(t, name) {
 		p.fail("%s is there twice", name)
@@ -212,6 +219,7 @@ func (p *parser) list() Type {
 	return Type{Kind: kind, Element: &element}
 }
 
+// simple reads the name of a built-in type or of one of the interface.
 func (p *parser) simple() Type {
 	for kind := Bool; kind <= Object; kind++ {
 		if p.is(builtin[kind]) {

@@ -2,7 +2,7 @@ package varlink
 
 import (
 	"context"
-	_ "embed"
+	_ "embed" // the two interface files
 )
 
 //go:embed org.varlink.service.varlink
@@ -14,6 +14,7 @@ var agentDescription string
 // AgentDescription returns the interface file of the agent, io.holdfast.Agent.
 func AgentDescription() string { return agentDescription }
 
+// infoReply is the reply of GetInfo.
 type infoReply struct {
 	Vendor     string   `json:"vendor"`
 	Product    string   `json:"product"`
@@ -22,10 +23,12 @@ type infoReply struct {
 	Interfaces []string `json:"interfaces"`
 }
 
+// descriptionParameters is the parameters of GetInterfaceDescription.
 type descriptionParameters struct {
 	Interface string `json:"interface"`
 }
 
+// descriptionReply is the reply of GetInterfaceDescription.
 type descriptionReply struct {
 	Description string `json:"description"`
 }
@@ -41,6 +44,8 @@ func (s *Service) introspection(short string) (Method, error) {
 	return nil, NewError(MethodNotFound, "method", ServiceInterface+"."+short)
 }
 
+// getInfo takes no parameters, and refuses any: a caller who sends some believes
+// in an option that does not exist.
 func (s *Service) getInfo(_ context.Context, call *Call) error {
 	if err := call.Decode(&struct{}{}); err != nil {
 		return err

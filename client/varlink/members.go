@@ -35,6 +35,7 @@ func members(t reflect.Type) []member {
 	return all
 }
 
+// nullable types have a value of their own for null.
 func nullable(t reflect.Type) bool {
 	return t.Kind() == reflect.Pointer || t.Kind() == reflect.Interface
 }

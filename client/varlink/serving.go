@@ -40,7 +40,8 @@ func (c *serving) next() ([]byte, error) {
 	return c.rest()
 }
 
-// rest reads until the request in the buffer is whole.
+// rest reads until the request in the buffer is whole. The time for that is fixed
+// when it begins: a byte now and then does not prolong it.
 func (c *serving) rest() ([]byte, error) {
 	until := time.Now().Add(c.whole)
 	for {
@@ -88,6 +89,8 @@ func (c *serving) answer(frame []byte) error {
 	if err != nil && !errors.As(err, &refusal) {
 		return fmt.Errorf("%w: %w", ErrMalformed, err)
 	}
+	// Even a refusal is a reply, and a oneway call gets none, so both go through a
+	// Call.
 	call := &Call{Method: request.Method, request: request, serving: c}
 	if err == nil {
 		err = c.run(call)
@@ -128,6 +131,8 @@ func (c *serving) finish(call *Call, err error) error {
 	return call.fail(c.service.OnError(err))
 }
 
+// parametersOf avoids an interface that holds a nil slice, which would encode as
+// null.
 func parametersOf(e *Error) any {
 	if len(e.Parameters) == 0 {
 		return nil
@@ -140,6 +145,7 @@ func gone(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, io.ErrClosedPipe) || reset(err)
 }
 
+// timedOut says that a deadline ended a read or a write, of any kind of net.Conn.
 func timedOut(err error) bool {
 	var t interface{ Timeout() bool }
 	return errors.As(err, &t) && t.Timeout()

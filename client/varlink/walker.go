@@ -50,6 +50,8 @@ func (w *walker) nested(path string, inside func() error) error {
 	return err
 }
 
+// object checks the members of an object: each known, once, of its type, and none
+// left out that must be there.
 func (w *walker) object(t reflect.Type, path string) error {
 	var fields []member
 	if t != nil && t.Kind() == reflect.Struct {
@@ -96,6 +98,8 @@ func lookup(fields []member, t reflect.Type, name string) (typ reflect.Type, opt
 	return nil, false, false
 }
 
+// array checks the elements of an array. encoding/json would take an array of
+// numbers for bytes, which are base64 here.
 func (w *walker) array(t reflect.Type, path string) error {
 	var element reflect.Type
 	if t != nil {
@@ -188,6 +192,7 @@ func (w *walker) scalar() {
 	w.pos++
 }
 
+// null says that the next value is null: no other begins with n.
 func (w *walker) null() bool {
 	w.space()
 	return w.data[w.pos] == 'n'
@@ -199,6 +204,8 @@ func (w *walker) space() {
 	}
 }
 
+// members remembers the members of a type while one message is checked, which may
+// have many objects of it.
 func (w *walker) members(t reflect.Type) []member {
 	if _, ok := w.known[t]; !ok {
 		w.known[t] = members(t)
