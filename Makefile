@@ -80,6 +80,7 @@ man: build ## the manual pages, compressed, and shell completions, into build/
 	for shell in bash zsh fish; do build/bin/holdfast completion $$shell >build/completions/$$shell; done
 
 deb: build man ## a Debian package, into build/
+	@rm -f build/*.deb
 	VERSION=$(DEBVERSION) ARCH=$$($(GO) env GOARCH) SOURCE_DATE_EPOCH=$(DATE) \
 		$(GO) run $(NFPM) package --config packaging/nfpm.yaml --packager deb --target build/
 	dpkg-deb --contents build/holdfast_$(DEBVERSION)_*.deb
