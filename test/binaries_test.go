@@ -1,13 +1,11 @@
 package test
 
 import (
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 )
 
@@ -21,50 +19,20 @@ const card = "piv/holdfast-piv"
 
 // TestProductsAreStatic builds every other binary without one.
 func TestProductsAreStatic(t *testing.T) {
+	args := []string{"build", "-trimpath", "-buildvcs=false", "-o", t.TempDir() + "/"}
 	for _, p := range packages(t) {
 		if p.ours() && len(p.CgoFiles) > 0 && p.room() != card {
 			t.Errorf("%s has cgo in %v; only %s may", p.room(), p.CgoFiles, card)
 		}
+		if p.product() && p.room() != card {
+			args = append(args, p.ImportPath)
+		}
 	}
-	binaries(t)
-}
-
-// build is the directory that binaries fills once.
-var build struct {
-	sync.Once
-	dir string
-	err error
-}
-
-func TestMain(m *testing.M) {
-	code := m.Run()
-	os.RemoveAll(build.dir)
-	os.Exit(code)
-}
-
-// binaries builds the products without cgo, once, and returns their directory.
-func binaries(t *testing.T) string {
-	t.Helper()
-	build.Do(func() {
-		if build.dir, build.err = os.MkdirTemp("", "hfbin"); build.err != nil {
-			return
-		}
-		args := []string{"build", "-trimpath", "-o", build.dir + "/"}
-		for _, p := range packages(t) {
-			if p.product() && p.room() != card {
-				args = append(args, p.ImportPath)
-			}
-		}
-		cmd := exec.Command("go", args...)
-		cmd.Dir, cmd.Env = root(t), append(os.Environ(), "CGO_ENABLED=0")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			build.err = fmt.Errorf("go build without cgo: %w\n%s", err, out)
-		}
-	})
-	if build.err != nil {
-		t.Fatal(build.err)
+	build := exec.Command("go", args...)
+	build.Dir, build.Env = root(t), append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Errorf("go build without cgo: %v\n%s", err, out)
 	}
-	return build.dir
 }
 
 // TestMakefileBuildsEveryProduct compares the mains with the Makefile's list.

@@ -4,11 +4,14 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"holdfast/test/daemon"
 )
 
 // TestReadmeTour types the README's tour into a shell.
@@ -17,12 +20,6 @@ func TestReadmeTour(t *testing.T) {
 	if len(blocks) < 5 {
 		t.Fatalf("README.md has %d blocks of commands, want at least 5", len(blocks))
 	}
-	// Not t.TempDir: the path of a Unix socket has at most 107 bytes.
-	dir, err := os.MkdirTemp("", "hf")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer os.RemoveAll(dir)
 
 	script := &strings.Builder{}
 	script.WriteString("set -eu\npids=\ntrap 'kill $pids; wait' EXIT\n")
@@ -37,8 +34,8 @@ func TestReadmeTour(t *testing.T) {
 	text := strings.ReplaceAll(script.String(), "8443", freePort(t))
 
 	shell := exec.Command("sh", "-c", text)
-	shell.Dir = dir
-	shell.Env = append(os.Environ(), "PATH="+binaries(t)+":"+os.Getenv("PATH"))
+	shell.Dir = daemon.Dir(t)
+	shell.Env = append(os.Environ(), "PATH="+programs(t)+":"+os.Getenv("PATH"))
 	shell.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	timer := time.AfterFunc(time.Minute, func() { syscall.Kill(-shell.Process.Pid, syscall.SIGTERM) })
 	defer timer.Stop()
@@ -51,6 +48,13 @@ func TestReadmeTour(t *testing.T) {
 			t.Errorf("the tour does not show %q:\n%s", want, out)
 		}
 	}
+}
+
+// programs is the directory of the products.
+func programs(t *testing.T) string {
+	t.Helper()
+	daemon.Program(t, daemon.AgentProgram)
+	return filepath.Dir(daemon.Program(t, daemon.Tool))
 }
 
 // freePort returns a port of the loopback interface that nobody listens on now.
