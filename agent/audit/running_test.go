@@ -62,11 +62,7 @@ func TestLogMovedAwayWhileOpen(t *testing.T) {
 	if err := errors.Join(l.Append(good()), os.Rename(path, path+".1"), os.WriteFile(path, nil, 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(5 * time.Second); l.Fault() == nil; time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("not noticed within 5 s")
-		}
-	}
+	waitForFault(t, l, true)
 	if err := l.Append(good()); err == nil || !strings.Contains(err.Error(), "moved away") {
 		t.Errorf("Append: %v, want a refusal", err)
 	}
@@ -118,7 +114,8 @@ func TestFullDisk(t *testing.T) {
 	wantGood(t, path, uint64(n+1))
 }
 
-// TestAnchorThatCannotBeWritten is reported and tried again, and stops nothing.
+// TestAnchorThatCannotBeWritten is reported, stops nothing, and is tried again
+// although nothing new is appended.
 func TestAnchorThatCannotBeWritten(t *testing.T) {
 	path := logPath(t)
 	l := open(t, path)
@@ -126,33 +123,32 @@ func TestAnchorThatCannotBeWritten(t *testing.T) {
 	if err := errors.Join(os.Mkdir(blocker, 0o700), os.Mkdir(filepath.Join(blocker, "x"), 0o700), l.Append(good())); err != nil {
 		t.Fatal(err)
 	}
-	if err := l.flushNow(); err == nil || l.Fault() == nil || !strings.Contains(l.Fault().Error(), "write the anchor") {
-		t.Errorf("flush: %v, Fault: %v", err, l.Fault())
-	}
-	if err := l.Append(good()); err != nil {
-		t.Errorf("Append: %v", err)
+	waitForFault(t, l, true)
+	if err := l.Fault(); !strings.Contains(err.Error(), "write the anchor") {
+		t.Errorf("Fault: %v", err)
 	}
 	if err := os.RemoveAll(blocker); err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(5 * time.Second); l.Fault() != nil; time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("not tried again within 5 s")
-		}
+	waitForFault(t, l, false)
+	l.mu.Lock()
+	l.stale = errors.New("again")
+	l.mu.Unlock()
+	if err := l.Append(good()); err != nil {
+		t.Errorf("Append while the anchor falls behind: %v", err)
 	}
 	l.Close()
 	wantGood(t, path, 2)
 }
 
-// flushNow flushes without waiting for the flusher, which it stops and starts.
-func (l *Log) flushNow() error {
-	close(l.closing)
-	<-l.flushed
-	err := l.flush()
-	l.closing, l.flushed = make(chan struct{}), make(chan struct{})
-	go l.flusher()
-	l.retry()
-	return err
+// waitForFault polls until the log has a fault, or none.
+func waitForFault(t *testing.T, l *Log, want bool) {
+	t.Helper()
+	for deadline := time.Now().Add(5 * time.Second); (l.Fault() != nil) != want; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("fault %v after 5 s", l.Fault())
+		}
+	}
 }
 
 func TestTail(t *testing.T) {

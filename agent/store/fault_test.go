@@ -1,6 +1,7 @@
 package store
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -13,12 +14,13 @@ import (
 // faulty is a disk whose calls fail from the nth on, or the nth only.
 type faulty struct {
 	system
-	fail  error
-	at    int  // the call that fails, counted from 1; 0 for none
-	after bool // those after it fail too
-	short bool // a write that fails has written half
-	calls int
-	steps []string // the calls, each with the last part of the path that it was made on
+	fail   error
+	at     int  // the call that fails, counted from 1; 0 for none
+	after  bool // those after it fail too
+	short  bool // a write that fails has written half
+	garble bool // writes succeed and store something else
+	calls  int
+	steps  []string // the calls, each with the last part of the path that it was made on
 }
 
 // step counts a call and says whether it fails.
@@ -79,6 +81,9 @@ func (h *faultyHandle) Write(b []byte) (int, error) {
 			return len(b) / 2, err
 		}
 		return 0, err
+	}
+	if h.disk.garble {
+		b = bytes.ToUpper(b)
 	}
 	return h.handle.Write(b)
 }
@@ -187,6 +192,33 @@ func faultAt(t *testing.T, disk faulty, n int, operation func(*Store) error) (ca
 		t.Error(err)
 	}
 	return calls, before, after, failed
+}
+
+// TestDiskThatStoresSomethingElse is found by reading back, before the key is
+// acknowledged.
+func TestDiskThatStoresSomethingElse(t *testing.T) {
+	disk := faulty{}
+	s, err := openOn(&disk, quick(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if err := s.Create(good("web")); err != nil {
+		t.Fatal(err)
+	}
+	before := snapshot(s)
+	disk.garble = true
+	for _, name := range []string{"create", "replace", "count a PIN's try"} {
+		if err := operations[name](s); err == nil || !strings.Contains(err.Error(), "not what was written") {
+			t.Errorf("%s: %v, want it to notice", name, err)
+		}
+	}
+	disk.garble = false
+	s = reopen(t, s)
+	clean(t, s)
+	if after := snapshot(s); after != before {
+		t.Errorf("before\n%s\nafter\n%s", before, after)
+	}
 }
 
 // TestOrderOfCalls: nothing gets its name before its content is on the disk, and
