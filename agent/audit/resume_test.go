@@ -37,12 +37,13 @@ func breaks(t *testing.T, path string) []Break {
 func TestTornEndIsKeptAside(t *testing.T) {
 	whole := read(t, written(t, 4))
 	for name, end := range map[string][]byte{
-		"half a record":     split(whole)[3][:100],
-		"without newline":   bytes.TrimSuffix(split(whole)[3], []byte("\n")),
-		"zeros":             make([]byte, 5000),
-		"a line of nothing": []byte("\n"),
-		"more than a line":  bytes.Repeat([]byte("x"), 3*maxLine),
-		"another's record":  split(whole)[1],
+		"half a record":      split(whole)[3][:100],
+		"without newline":    bytes.TrimSuffix(split(whole)[3], []byte("\n")),
+		"zeros":              make([]byte, 5000),
+		"a line of nothing":  []byte("\n"),
+		"more than a line":   bytes.Repeat([]byte("x"), 3*maxLine),
+		"another's record":   split(whole)[1],
+		"another log's next": split(whole)[3],
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := written(t, 3)

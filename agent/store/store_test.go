@@ -96,6 +96,22 @@ func TestLifeOfARecord(t *testing.T) {
 	clean(t, s)
 }
 
+func TestCallersGetCopies(t *testing.T) {
+	s := open(t, fresh(t))
+	made := good("web")
+	if err := s.Create(made); err != nil {
+		t.Fatal(err)
+	}
+	want, _ := s.Get(1000, "web")
+	got, _ := s.Get(1000, "web")
+	for _, r := range []Record{made, got, s.List()[0]} {
+		r.Servers[0].Address, r.Chain[0][0], r.Material.Public[0] = "changed:1", 0, 0
+	}
+	if now, _ := s.Get(1000, "web"); !same(now, want) {
+		t.Error("a caller changed what is stored")
+	}
+}
+
 func TestNamesBelongToTheirOwner(t *testing.T) {
 	s := open(t, fresh(t))
 	for _, uid := range []uint32{1001, 0, 1000, 4294967294} {
