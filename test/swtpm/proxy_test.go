@@ -62,15 +62,15 @@ func TestProxyServesManyConnections(t *testing.T) {
 }
 
 func TestProxyDelays(t *testing.T) {
-	_, p := proxy(t, swtpm.Options{Delay: map[tpm2.TPMCC]time.Duration{tpm2.TPMCCGetRandom: 40 * time.Millisecond}})
+	_, p := proxy(t, swtpm.Options{Delay: map[tpm2.TPMCC]time.Duration{tpm2.TPMCCGetRandom: 200 * time.Millisecond}})
 	c := dialProxy(t, p)
 	start := time.Now()
-	if err := random(c); err != nil || time.Since(start) < 40*time.Millisecond {
-		t.Errorf("got %v after %v, want success after 40 ms", err, time.Since(start))
+	if err := random(c); err != nil || time.Since(start) < 200*time.Millisecond {
+		t.Errorf("got %v after %v, want success after 200 ms", err, time.Since(start))
 	}
 	p.SetDelay(tpm2.TPMCCGetRandom, 0)
 	start = time.Now()
-	if err := random(c); err != nil || time.Since(start) > 30*time.Millisecond {
+	if err := random(c); err != nil || time.Since(start) > 190*time.Millisecond {
 		t.Errorf("without delay: got %v after %v", err, time.Since(start))
 	}
 }
