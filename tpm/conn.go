@@ -59,6 +59,7 @@ func dialSocket(ctx context.Context, path string) (Conn, error) {
 	}
 }
 
+// Exchange sends a command and reads the reply; see [Conn].
 func (c socketConn) Exchange(ctx context.Context, command, reply []byte) (int, error) {
 	deadline, _ := ctx.Deadline()
 	if err := c.SetDeadline(deadline); err != nil {
@@ -156,4 +157,6 @@ func writeWhole(fd int, command []byte) error {
 	return err
 }
 
+// Close closes the descriptor. The kernel makes that wait for a command in
+// flight.
 func (c deviceConn) Close() error { return c.file.Close() }

@@ -18,15 +18,24 @@ type lostError struct {
 	ended error // the context's error when that is why
 }
 
+// Error says what went wrong on the way.
 func (e *lostError) Error() string { return "no reply: " + e.err.Error() }
 
-func (e *lostError) Unwrap() []error { return []error{e.err, e.ended} }
+// Unwrap returns both causes.
+func (e *lostError) Unwrap() []error {
+	if e.ended == nil {
+		return []error{e.err}
+	}
+	return []error{e.err, e.ended}
+}
 
 // A dialError says that the device cannot be opened.
 type dialError struct{ err error }
 
+// Error is the cause's.
 func (e *dialError) Error() string { return e.err.Error() }
 
+// Unwrap returns the cause.
 func (e *dialError) Unwrap() error { return e.err }
 
 // hintOpen is the next step for a device that cannot be opened.

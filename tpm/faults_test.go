@@ -146,18 +146,21 @@ func TestRepeatedCommands(t *testing.T) {
 	for _, rc := range []tpm2.TPMRC{
 		tpm2.TPMRCRetry, tpm2.TPMRCYielded, tpm2.TPMRCTesting, tpm2.TPMRCNVRate, tpm2.TPMRCCanceled,
 	} {
-		b, proxy, _ := behind(t, false)
-		m := create(t, b, es256)
-		proxy.SetScript(swtpm.First(3, tpm2.TPMCCSign, swtpm.Fate(rc)))
-		mustSign(t, b, m, p256)
-		proxy.SetScript(swtpm.Always(tpm2.TPMCCSign, swtpm.Fate(rc)))
-		err := signs(within(t, 50*time.Millisecond), b, m, p256)
-		wantKind(t, err, keys.Busy)
-		if !contains(err.Error(), rc.Error()) {
-			t.Errorf("got %q, want it to name %v", err, rc)
-		}
-		proxy.SetScript(nil)
-		mustSign(t, b, m, p256)
+		t.Run(rc.Error(), func(t *testing.T) {
+			t.Parallel()
+			b, proxy, _ := behind(t, false)
+			m := create(t, b, es256)
+			proxy.SetScript(swtpm.First(3, tpm2.TPMCCSign, swtpm.Fate(rc)))
+			mustSign(t, b, m, p256)
+			proxy.SetScript(swtpm.Always(tpm2.TPMCCSign, swtpm.Fate(rc)))
+			err := signs(within(t, time.Second), b, m, p256)
+			wantKind(t, err, keys.Busy)
+			if !contains(err.Error(), rc.Error()) {
+				t.Errorf("got %q, want it to name %v", err, rc)
+			}
+			proxy.SetScript(nil)
+			mustSign(t, b, m, p256)
+		})
 	}
 }
 

@@ -26,8 +26,10 @@ type retryError struct {
 	err error
 }
 
+// Error names the code.
 func (e *retryError) Error() string { return fmt.Sprintf("%v: %v", e.rc, e.err) }
 
+// Unwrap returns what ended the wait.
 func (e *retryError) Unwrap() error { return e.err }
 
 // The pause before a repeated try doubles from the first to the last.
