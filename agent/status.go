@@ -112,7 +112,7 @@ func (r *request) verifyAudit(context.Context, *wire.Empty) (*wire.VerifyAuditRe
 	if _, err := r.allow(policy.Audit, "", r.self()); err != nil {
 		return nil, err
 	}
-	s, err := audit.Verify(r.agent.AuditPath)
+	s, err := r.agent.Audit.Verify()
 	if err != nil {
 		return nil, &keys.Error{Kind: keys.BadRequest, Message: "the audit log was changed: " + err.Error(), Hint: "keep a copy of the file and look at that line"}
 	}
