@@ -86,7 +86,7 @@ func (t *TPM) explainLost(lost *lostError, err error) error {
 	switch {
 	case errors.Is(lost.err, errMalformed):
 		return &keys.Error{Kind: keys.DeviceFailed, Message: "the TPM's reply makes no sense", Err: err}
-	case lost.ended != nil || errors.Is(lost.err, os.ErrDeadlineExceeded):
+	case lost.ended != nil:
 		return t.explainEnded(err)
 	}
 	return &keys.Error{Kind: keys.DeviceAbsent, Message: "the TPM went away during a command", Hint: "try again", Err: err}
@@ -186,8 +186,7 @@ func sessionVanished(err error) bool {
 // nothing about the device behind it.
 func gone(err error) bool {
 	var lost *lostError
-	return errors.As(err, &lost) && lost.ended == nil && !errors.Is(lost.err, errMalformed) &&
-		!errors.Is(lost.err, os.ErrDeadlineExceeded)
+	return errors.As(err, &lost) && lost.ended == nil && !errors.Is(lost.err, errMalformed)
 }
 
 // missingDevice reports that opening failed because there is nothing to open.

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
+	"os"
 
 	"github.com/google/go-tpm/tpm2"
 )
@@ -33,7 +35,7 @@ func (l *link) send(ctx context.Context, command []byte) ([]byte, error) {
 			rc = replyCode(reply)
 			err = pause(ctx, try)
 		}
-		if err != nil && try > 0 && ctx.Err() != nil {
+		if err != nil && try > 0 && ended(ctx, err) != nil {
 			err = &retryError{rc: rc, err: err}
 		}
 		if err != nil {
@@ -53,9 +55,18 @@ func (l *link) once(ctx context.Context, command []byte) ([]byte, error) {
 	}
 	if err != nil {
 		l.lost = true
-		return nil, &lostError{err: err, ended: ctx.Err()}
+		return nil, &lostError{err: err, ended: ended(ctx, err)}
 	}
 	return l.reply[:n], nil
+}
+
+// ended returns ctx's error, also where the connection noticed the deadline an
+// instant before ctx did.
+func ended(ctx context.Context, err error) error {
+	if ctx.Err() == nil && errors.Is(err, os.ErrDeadlineExceeded) {
+		return context.DeadlineExceeded
+	}
+	return ctx.Err()
 }
 
 // drop closes the connection without waiting: closing a device file waits for
