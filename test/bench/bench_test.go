@@ -58,7 +58,7 @@ func TestAims(t *testing.T) {
 	b.atMost("a", 2.01, "T", 2)
 	b.atLeast("a", 1, "ratio", 1)
 	b.atLeast("a", 0.99, "ratio", 1)
-	for i, want := range []string{"2.00 meets <= 2", "2.01 MISSES <= 2", "1.00 meets >= 1", "0.99 MISSES >= 1"} {
+	for i, want := range []string{"2.00 meets <= 2", "2.01 MISSES <= 2", "1.000 meets >= 1", "0.990 MISSES >= 1"} {
 		if got := b.results[i].verdict(); got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}

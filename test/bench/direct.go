@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"math/big"
+	"slices"
 	"sync"
 
 	"github.com/google/go-tpm/tpm2"
@@ -41,9 +42,9 @@ func newDirect(b *bench, dial func() (*swtpm.Conn, error)) *direct {
 	b.check("direct: public area", err)
 	point, err := area.Unique.ECC()
 	b.check("direct: public area", err)
-	return &direct{conn: conn, handle: rsp.ObjectHandle, name: rsp.Name, public: &ecdsa.PublicKey{
-		Curve: elliptic.P256(), X: new(big.Int).SetBytes(point.X.Buffer), Y: new(big.Int).SetBytes(point.Y.Buffer),
-	}}
+	public, err := ecdsa.ParseUncompressedPublicKey(elliptic.P256(), slices.Concat([]byte{4}, point.X.Buffer, point.Y.Buffer))
+	b.check("direct: public key", err)
+	return &direct{conn: conn, handle: rsp.ObjectHandle, name: rsp.Name, public: public}
 }
 
 func signingTemplate() tpm2.TPMTPublic {

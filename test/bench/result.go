@@ -23,7 +23,11 @@ func (r result) number() string {
 	if r.Unit == "commands" {
 		return strconv.FormatFloat(r.Value, 'f', -1, 64)
 	}
-	return strconv.FormatFloat(r.Value, 'f', 2, 64)
+	digits := 2
+	if r.Unit == "ratio" {
+		digits = 3
+	}
+	return strconv.FormatFloat(r.Value, 'f', digits, 64)
 }
 
 func (r result) verdict() string {
