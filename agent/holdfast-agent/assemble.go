@@ -147,9 +147,6 @@ func (d *daemon) loadPolicy() (*policy.Policy, error) {
 	if err := config.CheckFile(d.config.Policy); err != nil {
 		return nil, fmt.Errorf("policy: %w", err)
 	}
-	if err := config.CheckFile(d.config.Policy); err != nil {
-		return nil, err
-	}
 	p, err := policy.ParseFile(d.config.Policy)
 	if err != nil {
 		return nil, err
