@@ -240,6 +240,9 @@ func (f *flood) work(ctx context.Context, conn *varlink.Conn) {
 
 // kindName names the error of a bare varlink call.
 func kindName(err error) string {
+	if err == nil {
+		return "no error"
+	}
 	var e *varlink.Error
 	if errors.As(err, &e) {
 		if kind, ok := wire.KindOf(e.Name); ok {

@@ -1,9 +1,11 @@
 package faults_test
 
 import (
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"syscall"
 	"testing"
 	"time"
 
@@ -12,6 +14,7 @@ import (
 	"holdfast/agent/keys"
 	"holdfast/agent/wire"
 	"holdfast/client"
+	"holdfast/client/varlink"
 	"holdfast/test/daemon"
 	"holdfast/test/swtpm"
 )
@@ -279,6 +282,47 @@ func spendTries(t *testing.T, tpm *swtpm.TPM) {
 			t.Fatal("a wrong authorisation was taken")
 		}
 		_ = tpm2("tpm2_flushcontext", "-t")
+	}
+}
+
+// TestWrongSignature changes one bit of what the TPM signs. No such signature
+// leaves the agent, by whatever client; the key is set aside until a reload.
+func TestWrongSignature(t *testing.T) {
+	t.Parallel()
+	tpm := swtpm.Start(t)
+	proxy := swtpm.NewProxy(t, tpm, swtpm.Options{})
+	a := daemon.Start(t, daemon.Options{Device: proxy.Device()})
+	k := create(t, connect(t, a), wire.CreateKeyParameters{Name: "k"})
+	conn, err := net.Dial("unix", a.Socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	bare := varlink.NewConn(conn) // unlike package client, it verifies nothing
+	ask := func() error {
+		p := wire.SignTLSClientParameters{Key: k.Name, Scheme: k.Scheme, Message: verifyMessage()}
+		return bare.Call(within(t, callLimit), wire.SignTLSClient, p, nil)
+	}
+	if err := ask(); err != nil {
+		t.Fatal(err)
+	}
+	proxy.SetMutation(func(cc tpm2.TPMCC, reply []byte) []byte {
+		if cc == tpm2.TPMCCSign && len(reply) > 20 {
+			reply[len(reply)-6] ^= 1 // the last byte of s; five bytes of session follow
+		}
+		return reply
+	})
+	if name := kindName(ask()); name != string(keys.KeyMismatch) {
+		t.Errorf("a wrong signature: %s, want key-mismatch", name)
+	}
+	proxy.SetMutation(nil)
+	if name := kindName(ask()); name != string(keys.KeyMismatch) {
+		t.Errorf("the next call: %s, want key-mismatch until a reload", name)
+	}
+	a.Signal(syscall.SIGHUP)
+	a.WaitLog("reloaded", 1)
+	if err := ask(); err != nil {
+		t.Errorf("after the reload: %v", err)
 	}
 }
 

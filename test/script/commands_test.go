@@ -221,6 +221,7 @@ func setMessage(ts *testscript.TestScript, neg bool, args []string) {
 		"short":     tls13(spaces, "client", sum[:31]),
 		"long":      tls13(spaces, "client", append(sum[:], 0)),
 		"twice":     bytes.Repeat(tls13(spaces, "client", sum[:]), 2),
+		"server12":  bytes.Join([][]byte{sum[:], sum[:], {3, 0, 29, 32}, sum[:]}, nil), // X25519
 		"digest":    sum[:],
 		"digest20":  sum[:20],
 		"jwt":       []byte("eyJhbGciOiJFUzI1NiJ9.eyJpc3MiOiJodHRwczovL2V4YW1wbGUuY29tIn0"),
