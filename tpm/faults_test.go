@@ -36,11 +36,11 @@ func TestStoppedDevice(t *testing.T) {
 	m := create(t, b, es256)
 	wantState(t, b, keys.StateReady)
 	device.Stop()
-	for _, want := range []keys.Kind{keys.Deadline, keys.DeviceWedged, keys.DeviceWedged, keys.DeviceWedged, keys.DeviceWedged} {
+	for _, want := range []keys.Kind{keys.Deadline, keys.DeviceWedged, keys.DeviceWedged, keys.DeviceWedged} {
 		start := time.Now()
-		wantKind(t, signs(within(t, 50*time.Millisecond), b, m, p256), want)
-		if late := time.Since(start); late > time.Second {
-			t.Errorf("the call took %v, with 50 ms to go", late)
+		wantKind(t, signs(within(t, 200*time.Millisecond), b, m, p256), want)
+		if took := time.Since(start); took > 2*time.Second {
+			t.Errorf("the call took %v, with 200 ms to go", took)
 		}
 	}
 	wantState(t, b, keys.StateWedged)
@@ -48,10 +48,19 @@ func TestStoppedDevice(t *testing.T) {
 	device.Cont()
 	start := time.Now()
 	mustSign(t, b, m, p256)
-	if took := time.Since(start); took > time.Second {
+	wantRecovered(t, start)
+	wantState(t, b, keys.StateReady)
+}
+
+// wantRecovered is generous for a machine that does other things too; the log
+// has the time that it took here.
+func wantRecovered(t *testing.T, start time.Time) {
+	t.Helper()
+	took := time.Since(start)
+	t.Logf("recovery took %v", took)
+	if took > 3*time.Second {
 		t.Errorf("recovery took %v", took)
 	}
-	wantState(t, b, keys.StateReady)
 }
 
 func TestCancelledCallIsNoFault(t *testing.T) {
@@ -85,9 +94,7 @@ func TestKilledDevice(t *testing.T) {
 		device.Restart()
 		start := time.Now()
 		mustSign(t, b, transient, p256)
-		if took := time.Since(start); took > time.Second {
-			t.Errorf("recovery took %v", took)
-		}
+		wantRecovered(t, start)
 		mustSign(t, b, persistent, p256)
 		wantState(t, b, keys.StateReady)
 	}
