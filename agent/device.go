@@ -73,14 +73,16 @@ func (d *device) last() keys.Status {
 	return d.status
 }
 
-// Watch looks at each device that is not ready every interval until ctx ends,
-// so that a recovery is noticed although nobody signs.
+// WatchDevices looks at each device that was seen not to be ready, every interval
+// until ctx ends, so that a recovery is noticed although nobody signs. A device
+// that nobody has asked for anything is left alone: the first signature after a
+// start should not wait for questions.
 func (a *Agent) WatchDevices(ctx context.Context, interval time.Duration) {
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
 	for {
 		for _, d := range a.devices {
-			if d.last().State != keys.StateReady {
+			if s := d.last().State; s != "" && s != keys.StateReady {
 				d.look(ctx, interval)
 			}
 		}
