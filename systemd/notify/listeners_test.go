@@ -2,6 +2,7 @@ package notify
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"io/fs"
 	"net"
@@ -232,6 +233,10 @@ func dial(path string) string {
 	if err != nil {
 		return err.Error()
 	}
+	return firstLine(conn)
+}
+
+func firstLine(conn net.Conn) string {
 	defer conn.Close()
 	conn.SetDeadline(time.Now().Add(10 * time.Second))
 	line, err := bufio.NewReader(conn).ReadString('\n')
@@ -250,15 +255,16 @@ func TestSystemdSocketActivate(t *testing.T) {
 	}
 	for _, names := range []string{"--fdname=agent", "--setenv=X=1"} {
 		path := filepath.Join(t.TempDir(), "agent.sock")
-		cmd := exec.Command("sh", "-c", `umask 0177; exec "$@"`, "sh", tool, "-l", path, names, "-E", childVariable, self(t))
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		defer cancel()
+		cmd := exec.CommandContext(ctx, "sh", "-c", `umask 0177; exec "$@"`, "sh", tool, "-l", path, names, "-E", childVariable, self(t))
 		cmd.Env = append(os.Environ(), childVariable+"=agent="+path+"=600")
 		var out strings.Builder
 		cmd.Stdout = &out
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		waitFor(t, path)
-		if got := dial(path); got != "agent" {
+		if got := dialWhenReady(path); got != "agent" {
 			t.Errorf("%s: got %s, want agent", names, got)
 		}
 		if err := cmd.Wait(); err != nil || out.String() != "1 sockets, LISTEN_FDS \"\"\n" {
@@ -270,12 +276,14 @@ func TestSystemdSocketActivate(t *testing.T) {
 	}
 }
 
-func waitFor(t *testing.T, path string) {
-	t.Helper()
+// dialWhenReady is dial once somebody listens: the file of a socket is there a
+// moment before.
+func dialWhenReady(path string) string {
 	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
-		if conn, err := os.Lstat(path); err == nil && conn.Mode().Type() == fs.ModeSocket {
-			return
+		conn, err := net.Dial("unix", path)
+		if err == nil {
+			return firstLine(conn)
 		}
 	}
-	t.Fatalf("no socket at %s within 10 s", path)
+	return "nobody listened within 10 s"
 }
