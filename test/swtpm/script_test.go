@@ -2,6 +2,7 @@ package swtpm
 
 import (
 	"bytes"
+	"encoding/binary"
 	"math/rand/v2"
 	"testing"
 
@@ -46,4 +47,31 @@ func TestReadMessageBounds(t *testing.T) {
 			t.Errorf("%s: got %x, want an error", name, got)
 		}
 	}
+}
+
+// FuzzReadMessage: whatever bytes come, a message is as long as it says, or there
+// is none.
+func FuzzReadMessage(f *testing.F) {
+	seeds := [][]byte{
+		message(tpm2.TPMCCGetTestResult),
+		capability(tpm2.TPMCapHandles, 0x80000000, 254),
+		withPassword(tpm2.TPMCCClear, tpm2.TPMRHLockout),
+		build(tpm2.TPMSTNoSessions, uint32(tpm2.TPMRCRetry), nil),
+		{0x80, 1, 0, 0, 0, 9, 0, 0, 0, 0},
+	}
+	if len(seeds) == 0 {
+		f.Fatal("no seeds")
+	}
+	for _, s := range seeds {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		m, err := readMessage(bytes.NewReader(text))
+		if err != nil {
+			return
+		}
+		if got := int(binary.BigEndian.Uint32(m[2:])); got != len(m) || !bytes.HasPrefix(text, m) {
+			t.Errorf("got %d bytes that say %d", len(m), got)
+		}
+	})
 }
