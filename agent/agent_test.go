@@ -29,7 +29,7 @@ import (
 
 // rig is an agent over software keys, on a socket of its own.
 type rig struct {
-	t       *testing.T
+	t       testing.TB
 	dir     string
 	socket  string
 	memory  *device
@@ -54,7 +54,7 @@ func (d *device) Delete(ctx context.Context, m keys.Material) error {
 	return d.Memory.Delete(ctx, m)
 }
 
-func newRig(t *testing.T, change ...func(*rig)) *rig {
+func newRig(t testing.TB, change ...func(*rig)) *rig {
 	t.Helper()
 	r := &rig{t: t, dir: t.TempDir(), memory: &device{Memory: keystest.NewMemory()}}
 	r.policy = func() (*policy.Policy, error) { return policy.UserDefault(uint32(os.Getuid())), nil }
