@@ -60,6 +60,9 @@ func run(args []string, stdout, stderr io.Writer, out string) int {
 	if err := flags.Parse(args); err != nil {
 		return 2
 	}
+	if load, err := os.ReadFile("/proc/loadavg"); err == nil {
+		fmt.Fprintf(stderr, "bench: load average %s; beside other work, ratios and high quantiles mean little\n", strings.Fields(string(load))[0])
+	}
 	var results []result
 	status := 0
 	for _, f := range figures() {
