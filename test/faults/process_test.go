@@ -196,7 +196,8 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-// TestDrainAnswers stops an agent in the middle of a signature.
+// TestDrainAnswers stops an agent in the middle of a signature, with others
+// waiting behind it: all of them are answered.
 func TestDrainAnswers(t *testing.T) {
 	t.Parallel()
 	tpm := swtpm.Start(t)
@@ -208,17 +209,39 @@ func TestDrainAnswers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	proxy.SetDelay(tpm2.TPMCCSign, 500*time.Millisecond)
+	proxy.SetDelay(tpm2.TPMCCSign, 300*time.Millisecond)
 	proxy.ResetCounts()
-	signed := make(chan error, 1)
-	go func() { signed <- signWith(within(t, 5*time.Second), key, k) }()
+	const calls = 4
+	signed, ctx := make(chan error, calls), within(t, 10*time.Second)
+	for range calls {
+		go func() { signed <- signWith(ctx, key, k) }()
+	}
+	poll(t, "the calls at the agent", 5*time.Second, func() bool { return records(t, a) >= calls })
 	poll(t, "the signature's command", 5*time.Second, func() bool { return proxy.Counts()[tpm2.TPMCCSign] > 0 })
 	if status := a.Stop(); status != 0 {
 		t.Errorf("status %d:\n%s", status, a.Log())
 	}
-	if err := <-signed; err != nil {
-		t.Errorf("the call in progress: %v", err)
+	for range calls {
+		if err := <-signed; err != nil {
+			t.Errorf("a call in progress: %v", err)
+		}
 	}
+}
+
+// records counts the decisions to sign in the agent's log.
+func records(t *testing.T, a *daemon.Agent) int {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(a.State, "audit.log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for line := range strings.Lines(string(text)) {
+		if strings.Contains(line, `"kind":"decision"`) && strings.Contains(line, "sign-tls-client") {
+			n++
+		}
+	}
+	return n
 }
 
 // TestStopsWhenWedged stops an agent whose TPM does not answer.
