@@ -48,8 +48,8 @@ a line.`,
 			return a.printRecords(records)
 		}),
 	}
-	cmd.Flags().IntVarP(&n, "lines", "n", 20, "how many records")
-	cmd.Flags().StringVar(&file, "file", "", "read this log instead of asking the agent")
+	cmd.Flags().IntVarP(&n, "lines", "n", 20, "how many records: `N`")
+	cmd.Flags().StringVar(&file, "file", "", "read this `FILE` instead of asking the agent")
 	jsonFlag(cmd, &asJSON)
 	return cmd
 }
@@ -152,7 +152,7 @@ of it shows that somebody wrote both files anew.`,
 			return nil
 		}),
 	}
-	cmd.Flags().StringVar(&file, "file", "", "check this log, which no agent has open, without an agent")
+	cmd.Flags().StringVar(&file, "file", "", "check this `FILE`, which no agent has open, without an agent")
 	jsonFlag(cmd, &asJSON)
 	return cmd
 }

@@ -54,11 +54,11 @@ it is for this key, and the key signs it.`,
 			return a.write(o.output, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}), 0o644)
 		}),
 	}
-	cmd.Flags().StringVar(&o.subject, "subject", "", "the subject, such as CN=alice,O=dev")
-	cmd.Flags().StringArrayVar(&o.dns, "dns", nil, "a DNS name of the subject; may be given several times")
-	cmd.Flags().IPSliceVar(&o.ip, "ip", nil, "an IP address of the subject; may be given several times")
+	cmd.Flags().StringVar(&o.subject, "subject", "", "the `SUBJECT`, such as CN=alice,O=dev")
+	cmd.Flags().StringArrayVar(&o.dns, "dns", nil, "a DNS `NAME` of the subject; may be given several times")
+	cmd.Flags().IPSliceVar(&o.ip, "ip", nil, "an IP `ADDRESS` of the subject; may be given several times")
 	noDefault(cmd, "ip")
-	cmd.Flags().StringVarP(&o.output, "output", "o", "", "write to this file instead of stdout")
+	cmd.Flags().StringVarP(&o.output, "output", "o", "", "write to this `FILE` instead of stdout")
 	return cmd
 }
 

@@ -135,7 +135,7 @@ read. It is of no use without this machine's TPM.`,
 			return a.write(out, []byte(file), 0o600)
 		}),
 	}
-	cmd.Flags().StringVarP(&out, "output", "o", "", "write to this file instead of stdout")
+	cmd.Flags().StringVarP(&out, "output", "o", "", "write to this `FILE` instead of stdout")
 	return cmd
 }
 
@@ -162,8 +162,8 @@ binding can be changed and not taken off.`,
 			return a.showKey(ctx, c, k, asJSON)
 		}),
 	}
-	cmd.Flags().StringArrayVar(&servers, "server", nil, "a server, as HOST:PORT; may be given several times")
-	cmd.Flags().StringVar(&ca, "ca", "", "the certificates, PEM, that must have issued the server's")
+	cmd.Flags().StringArrayVar(&servers, "server", nil, "a server, as `HOST:PORT`; may be given several times")
+	cmd.Flags().StringVar(&ca, "ca", "", "the `FILE` of the certificates, PEM, that must have issued the server's")
 	require(cmd, "server", "ca")
 	jsonFlag(cmd, &asJSON)
 	return cmd

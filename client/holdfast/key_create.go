@@ -36,10 +36,10 @@ private key never leaves the device. An RSA key can take a minute.`,
 		}),
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.Purpose, "purpose", "", "what the key may sign: "+words(keys.Purposes()))
-	f.StringVar(&o.Backend, "backend", "", "tpm or piv (default the agent's first device)")
-	f.StringVar(&o.Algorithm, "algorithm", "", words(keys.Algorithms())+" (default ES256)")
-	f.IntVar(&o.RSABits, "rsa-bits", 0, "2048, 3072 or 4096, as the device has them (default 2048)")
+	f.StringVar(&o.Purpose, "purpose", "", "the `PURPOSE`, what the key may sign: "+words(keys.Purposes()))
+	f.StringVar(&o.Backend, "backend", "", "the `BACKEND`, tpm or piv (default the agent's first device)")
+	f.StringVar(&o.Algorithm, "algorithm", "", "the `ALGORITHM`: "+words(keys.Algorithms())+" (default ES256)")
+	f.IntVar(&o.RSABits, "rsa-bits", 0, "how many `BITS`: 2048, 3072 or 4096, as the device has them (default 2048)")
 	f.BoolVar(&o.Persistent, "persistent", false, "keep the key loaded in the device: faster, and takes one of its few places")
 	f.BoolVar(&o.TLS12, "tls12", false, "let the key sign TLS 1.2 too, where the agent sees less of what it signs")
 	f.BoolVar(&o.pin, "pin", false, "ask for a PIN that the key will want before it signs")
@@ -134,8 +134,8 @@ is shown as imported ever after.`,
 		}),
 	}
 	f := cmd.Flags()
-	f.StringVar(&p.Purpose, "purpose", "", "what the key may sign: "+words(keys.Purposes()))
-	f.StringVar(&p.Backend, "backend", "", "the device that the file is for (default the agent's first)")
+	f.StringVar(&p.Purpose, "purpose", "", "the `PURPOSE`, what the key may sign: "+words(keys.Purposes()))
+	f.StringVar(&p.Backend, "backend", "", "the `BACKEND` that the file is for (default the agent's first)")
 	f.BoolVar(&p.AllowImported, "allow-imported", false, "also a key that existed outside the device, or that can do more than sign")
 	f.BoolVar(&p.Persistent, "persistent", false, "keep the key loaded in the device")
 	f.BoolVar(&p.TLS12, "tls12", false, "let the key sign TLS 1.2 too")

@@ -34,7 +34,7 @@ PIN costs one of the device's few tries.`,
 			return nil
 		}),
 	}
-	cmd.Flags().IntVar(&seconds, "seconds", 0, "for how long, at most 3600 (default 900)")
+	cmd.Flags().IntVar(&seconds, "seconds", 0, "for how many `SECONDS`, at most 3600 (default 900)")
 	source.flag(cmd)
 	return cmd
 }

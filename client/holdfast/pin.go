@@ -17,7 +17,7 @@ import (
 type pinSource struct{ fd int }
 
 func (s *pinSource) flag(cmd *cobra.Command) {
-	cmd.Flags().IntVar(&s.fd, "pin-fd", -1, "read the PIN from this file descriptor, up to a newline or its end, instead of the terminal")
+	cmd.Flags().IntVar(&s.fd, "pin-fd", -1, "read the PIN from file descriptor `FD`, up to a newline or its end, instead of the terminal")
 	noDefault(cmd, "pin-fd")
 }
 

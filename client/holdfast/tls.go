@@ -44,9 +44,9 @@ says so only afterwards; the report ends in its verdict.`,
 		},
 		RunE: a.action(func(ctx context.Context, args []string) error { return a.connect(ctx, &o, args[0]) }),
 	}
-	cmd.Flags().StringVar(&o.key, "key", "", "the key to log in with (default none)")
-	cmd.Flags().StringVar(&o.ca, "ca", "", "the certificates, PEM, that must have issued the server's (default the system's)")
-	cmd.Flags().StringVar(&o.serverName, "server-name", "", "the name in the server's certificate (default HOST)")
+	cmd.Flags().StringVar(&o.key, "key", "", "the `NAME` of the key to log in with (default none)")
+	cmd.Flags().StringVar(&o.ca, "ca", "", "the `FILE` of the certificates, PEM, that must have issued the server's (default the system's)")
+	cmd.Flags().StringVar(&o.serverName, "server-name", "", "the `NAME` in the server's certificate (default HOST)")
 	return a.group("tls", "try a key out", "holdfast tls connect --key alice --ca ca.pem localhost:4433", cmd)
 }
 
