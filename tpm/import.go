@@ -21,7 +21,9 @@ func (t *TPM) Export(m keys.Material) ([]byte, error) {
 
 // Import takes a TSS2 PRIVATE KEY file of a loadable key whose parent is the
 // owner hierarchy's standard primary or a persistent storage key, and loads it.
-// The key keeps the authorisation value that it has.
+// The key keeps the authorisation value that it has. A foreign key without PIN
+// may count for the dictionary-attack protection (tpm2-openssl's do): it is
+// taken, but stops with a locked TPM, which our own keys do not.
 func (t *TPM) Import(ctx context.Context, asked keys.Template, file []byte, allowImported bool) (keys.Material, error) {
 	k, err := parseKeyFile(file)
 	if err != nil {
