@@ -24,9 +24,16 @@ func newTestPool(t *testing.T) (*pool, *int) {
 	return p, &made
 }
 
+// soon is a context for what must not take long.
+func soon(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	t.Cleanup(cancel)
+	return ctx
+}
+
 func get(t *testing.T, p *pool, fresh bool) *varlink.Conn {
 	t.Helper()
-	conn, err := p.get(context.Background(), fresh)
+	conn, err := p.get(soon(t), fresh)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +82,7 @@ func TestPoolForgetsOldConnections(t *testing.T) {
 	if *made != 3 {
 		t.Errorf("%d connections were made, want a new one in place of the old", *made)
 	}
-	if err := a.Call(context.Background(), "a.B", nil, nil); !errors.Is(err, varlink.ErrConnectionLost) {
+	if err := a.Call(soon(t), "a.B", nil, nil); !errors.Is(err, varlink.ErrConnectionLost) {
 		t.Errorf("the old connection was left open: %v", err)
 	}
 }
@@ -110,7 +117,7 @@ func TestPoolDialFails(t *testing.T) {
 	down := errors.New("down")
 	p := newPool(func(context.Context) (*varlink.Conn, error) { return nil, down })
 	for range maxConnections + 1 {
-		if _, err := p.get(context.Background(), false); err != down {
+		if _, err := p.get(soon(t), false); err != down {
 			t.Fatalf("got %v, want the dialler's error", err)
 		}
 	}
@@ -125,7 +132,7 @@ func TestPoolCloseWhileInUse(t *testing.T) {
 	conn := get(t, p, false)
 	p.close()
 	p.put(conn, true)
-	if err := conn.Call(context.Background(), "a.B", nil, nil); !errors.Is(err, varlink.ErrConnectionLost) {
+	if err := conn.Call(soon(t), "a.B", nil, nil); !errors.Is(err, varlink.ErrConnectionLost) {
 		t.Errorf("got %v, want the connection closed", err)
 	}
 }

@@ -5,11 +5,15 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"os/exec"
+	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"holdfast/test/daemon"
 )
 
 // The manual page is made here, so that what makes it is in no product. After a
@@ -154,4 +158,27 @@ func (m *manWriter) epilogue() {
 	m.line("The socket of the machine's agent, which is used when the user has none.")
 	m.line(".SH SEE ALSO")
 	m.line(".BR holdfast\\-agent (8)")
+}
+
+// TestAgentManPage holds holdfast-agent(8) to the agent's own help.
+func TestAgentManPage(t *testing.T) {
+	page, err := os.ReadFile("../../packaging/man/holdfast-agent.8")
+	check(t, err)
+	help, err := exec.Command(daemon.Program(t, daemon.AgentProgram), "--help").CombinedOutput()
+	check(t, err)
+	flags := regexp.MustCompile(`(?m)^  -([a-z-]+)`).FindAllSubmatch(help, -1)
+	if len(flags) < 8 {
+		t.Fatalf("%d flags found in %q", len(flags), help)
+	}
+	for _, f := range flags {
+		if option := `\fB\-\-` + strings.ReplaceAll(string(f[1]), "-", `\-`) + `\fR`; !bytes.Contains(page, []byte("\n"+option)) {
+			t.Errorf("holdfast-agent(8) does not describe --%s", f[1])
+		}
+	}
+}
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	daemon.Remove()
+	os.Exit(code)
 }
