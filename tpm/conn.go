@@ -79,6 +79,7 @@ func endedFirst(ctx context.Context, stop func() bool, err error) error {
 	return err
 }
 
+// exchangeStream is Exchange on a stream that knows its deadline.
 func exchangeStream(c io.ReadWriter, command, reply []byte) (int, error) {
 	if _, err := c.Write(command); err != nil {
 		return 0, err
@@ -129,6 +130,7 @@ func (c deviceConn) Exchange(ctx context.Context, command, reply []byte) (int, e
 	return n, endedFirst(ctx, stop, err)
 }
 
+// exchange is Exchange on a descriptor that knows its deadline.
 func (c deviceConn) exchange(command, reply []byte) (n int, err error) {
 	raw, err := c.file.SyscallConn()
 	if err != nil {

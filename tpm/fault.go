@@ -74,6 +74,7 @@ func (t *TPM) explain(err error) error {
 	return &keys.Error{Kind: keys.Internal, Message: "TPM backend", Err: err}
 }
 
+// hintFor is the next step after a failed open: other rights, or another device.
 func hintFor(err error) string {
 	if errors.Is(err, os.ErrPermission) {
 		return "this user may not open it: run the agent as a member of the group that owns it (tss), or with a udev rule for its user"

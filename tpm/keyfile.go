@@ -225,6 +225,8 @@ func (k *key) suite(s keys.Scheme) (suite, error) {
 	return suite{}, &keys.Error{Kind: keys.Unsupported, Message: fmt.Sprintf("the key does not sign %q", s)}
 }
 
+// malformed is the error for stored or imported bytes that make no sense; it
+// quotes short fields at most, never the file.
 func malformed(format string, args ...any) error {
 	return &keys.Error{Kind: keys.BadRequest, Message: "TPM key: " + fmt.Sprintf(format, args...)}
 }

@@ -95,6 +95,7 @@ func checkHeader(command, reply []byte) error {
 	return nil
 }
 
+// replyCode returns the response code of a reply that is at least a header.
 func replyCode(reply []byte) tpm2.TPMRC { return tpm2.TPMRC(binary.BigEndian.Uint32(reply[6:])) }
 
 // A caller is a link as go-tpm wants it, for the length of one context.

@@ -97,6 +97,8 @@ func (t *TPM) provePIN(ctx context.Context, l *link, e *entry, pin []byte, now l
 	return s, nil
 }
 
+// wrongPIN says how many wrong PINs are left to us, given the counters from
+// before this one.
 func wrongPIN(before lockout) error {
 	e := &keys.Error{Kind: keys.PINRequired, Message: "wrong PIN", Hint: "holdfast unlock NAME"}
 	if before.max > 0 {
@@ -236,6 +238,8 @@ func readLockout(ctx context.Context, l *link) (lockout, error) {
 // inLockout is a bit of TPMA_PERMANENT (TPM 2.0 Part 2, section 8.6).
 const inLockout = 1 << 9
 
+// lockoutFrom reads the counters. A device that reports a limit of zero counts
+// as locked: no try is safe there.
 func lockoutFrom(p map[tpm2.TPMPT]uint32) lockout {
 	o := lockout{
 		failed:   int(p[tpm2.TPMPTLockoutCounter]),

@@ -108,6 +108,7 @@ func salted(command *tpm2.StartAuthSession, p *parent) ([]byte, error) {
 	return salt, nil
 }
 
+// aes128CFB is the parameter encryption that every TPM has.
 func aes128CFB() tpm2.TPMTSymDef {
 	return tpm2.TPMTSymDef{
 		Algorithm: tpm2.TPMAlgAES,
@@ -227,6 +228,7 @@ func (s *session) Authorize(cc tpm2.TPMCC, parms, _ []byte, names []tpm2.TPM2BNa
 	}, nil
 }
 
+// attributes is TPMA_SESSION as go-tpm spells it.
 func attributes(bits byte) tpm2.TPMASession {
 	return tpm2.TPMASession{ContinueSession: bits&continueSession != 0, Decrypt: bits&decryptSession != 0}
 }

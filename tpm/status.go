@@ -67,6 +67,7 @@ func (t *TPM) noteLockout(now lockout) {
 	}
 }
 
+// until returns when the lockout is expected to end, or nil.
 func (t *TPM) until() *time.Time {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -95,6 +96,7 @@ func (t *TPM) learn(ctx context.Context, l *link) error {
 	return err
 }
 
+// set changes what Status reads.
 func (t *TPM) set(change func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

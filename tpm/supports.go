@@ -72,6 +72,7 @@ func (t *TPM) capabilities(ctx context.Context) ([]keys.Capability, error) {
 	return list, nil
 }
 
+// describe lists capabilities for a hint.
 func describe(list []keys.Capability) string {
 	words := make([]string, len(list))
 	for i, c := range list {

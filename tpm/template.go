@@ -105,6 +105,7 @@ func checkSigner(area *tpm2.TPMTPublic) error {
 	return nil
 }
 
+// refuse is the error for a key that is well-formed and not usable here.
 func refuse(why string) error {
 	return &keys.Error{Kind: keys.Unsupported, Message: "the key cannot be used here: " + why}
 }
@@ -173,6 +174,7 @@ func schemeOf(area *tpm2.TPMTPublic) (alg, hash tpm2.TPMAlgID, curve tpm2.TPMECC
 	return 0, 0, 0, refuse("it is neither ECC nor RSA")
 }
 
+// rsaHash returns the hash that an RSA scheme fixes, or 0 without a scheme.
 func rsaHash(s tpm2.TPMTRSAScheme) (tpm2.TPMAlgID, error) {
 	switch s.Scheme {
 	case tpm2.TPMAlgRSAPSS:
@@ -211,6 +213,7 @@ func spkiOf(area *tpm2.TPMTPublic) ([]byte, error) {
 	return der, err
 }
 
+// checkModulus refuses RSA keys that are weak or of a size nobody asks for.
 func checkModulus(key *rsa.PublicKey) error {
 	bits := key.N.BitLen()
 	if key.E != 65537 || bits != 2048 && bits != 3072 && bits != 4096 {
