@@ -89,7 +89,8 @@ func refuse(msg []byte, want Kind, reason error) error {
 	return &keys.Error{Kind: keys.BadRequest, Message: fmt.Sprintf("not a %s message: %s", want, reason.Error())}
 }
 
-// digestSize reports whether n bytes is the size of a digest in common use.
+// digestSize reports whether n bytes is the size of a digest in common use, the
+// MD5 and SHA-1 of TLS 1.1 and below among them (36 bytes together).
 func digestSize(n int) bool {
 	switch n {
 	case 16, 20, 28, 32, 36, 48, 64:
