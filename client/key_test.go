@@ -121,14 +121,6 @@ func TestSignMessageRepeats(t *testing.T) {
 	}
 }
 
-func TestWrongSignature(t *testing.T) {
-	agent, k := newKey(t, keys.TLSClient, keys.ES256)
-	agent.Damage("alice")
-	if _, err := k.SignMessage(nil, tls13Message(), crypto.SHA256); keys.KindOf(err) != keys.KeyMismatch {
-		t.Errorf("got %v, want key-mismatch", err)
-	}
-}
-
 func TestWrongPurpose(t *testing.T) {
 	_, k := newKey(t, keys.TLSServer, keys.ES256)
 	if _, err := k.SignMessage(nil, tls13Message(), crypto.SHA256); keys.KindOf(err) != keys.WrongPurpose {
