@@ -7,6 +7,10 @@ import (
 	"time"
 )
 
+// watchAfter is how long a method has run when watch begins to look. Most have
+// returned by then, and starting and ending a watch costs as much as they do.
+const watchAfter = 5 * time.Millisecond
+
 // watch reads ahead while a method runs, because only a read shows that the peer
 // has closed the connection; then it calls cancel. What it reads is the beginning
 // of the next request and stays in the buffer. The returned function ends it and
@@ -14,11 +18,11 @@ import (
 func (c *serving) watch(cancel func()) (stop func()) {
 	var over atomic.Bool
 	ended := make(chan struct{})
-	if c.in.buf == nil {
-		c.in.resize(smallBuffer)
-	}
-	go func() {
+	begin := time.AfterFunc(watchAfter, func() {
 		defer close(ended)
+		if c.in.buf == nil {
+			c.in.resize(smallBuffer)
+		}
 		for !c.in.full() {
 			// The deadline comes before the look at over: if stop runs in between,
 			// either it is seen here or its deadline interrupts the read.
@@ -31,8 +35,11 @@ func (c *serving) watch(cancel func()) (stop func()) {
 				return
 			}
 		}
-	}()
+	})
 	return func() {
+		if begin.Stop() {
+			return
+		}
 		over.Store(true)
 		c.conn.SetReadDeadline(past)
 		<-ended
