@@ -43,7 +43,7 @@ const hintOpen = "check that the TPM is enabled in the firmware setup and its dr
 	"that this user may open /dev/tpmrm0 (group tss), or name a software TPM with --device swtpm:PATH"
 
 // hintOwner is the next step when the owner hierarchy wants an authorisation.
-const hintOwner = "put the owner authorisation into the credential file of the agent (owner-auth)"
+const hintOwner = "put the owner authorisation into a file of the agent's and name it as owner-auth-file in agent.yaml"
 
 // explain turns err into the keys.Error that callers see. Errors that already
 // are one pass through. Response codes are not authenticated: they choose the

@@ -129,9 +129,16 @@ func ownerAuth(path string) ([]byte, error) {
 	if path == "" {
 		return nil, nil
 	}
+	info, err := os.Stat(path)
+	if err == nil && info.Mode().Perm()&0o077 != 0 {
+		err = fmt.Errorf("%s has mode %#o: others can read it", path, info.Mode().Perm())
+	}
+	if err != nil {
+		return nil, fmt.Errorf("owner-auth-file: %w", err)
+	}
 	auth, err := os.ReadFile(path)
 	if err != nil {
-		return nil, fmt.Errorf("owner authorisation: %w", err)
+		return nil, fmt.Errorf("owner-auth-file: %w", err)
 	}
 	return bytes.TrimSuffix(auth, []byte("\n")), nil
 }
