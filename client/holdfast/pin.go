@@ -8,7 +8,7 @@ import (
 	"os"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
+	"golang.org/x/sys/unix"
 
 	"holdfast/agent/keys"
 )
@@ -69,34 +69,44 @@ func (s *pinSource) readDescriptor(a *app) ([]byte, error) {
 	return pin, keys.CheckPIN(pin)
 }
 
-// askHidden asks on the terminal and reads a line without echo. The terminal is
-// as it was before when askHidden returns, also when ctx ends meanwhile.
+// askHidden asks on the terminal and reads a line without echo. Echo goes off
+// before the prompt, so that nothing typed at it is seen, and the terminal is as
+// it was before when askHidden returns, also when ctx ends meanwhile. The
+// package term would turn echo off later, and again after it was given up.
 func askHidden(ctx context.Context, tty *os.File, prompt string) ([]byte, error) {
 	fd := int(tty.Fd())
-	before, err := term.GetState(fd)
+	before, err := unix.IoctlGetTermios(fd, unix.TCGETS)
 	if err != nil {
 		return nil, fmt.Errorf("terminal: %w", err)
 	}
-	fmt.Fprint(tty, prompt)
-	type line struct {
-		text []byte
-		err  error
+	hidden := *before
+	hidden.Lflag = hidden.Lflag&^unix.ECHO | unix.ICANON | unix.ISIG
+	hidden.Iflag |= unix.ICRNL
+	if err := unix.IoctlSetTermios(fd, unix.TCSETS, &hidden); err != nil {
+		return nil, fmt.Errorf("terminal: %w", err)
 	}
-	read := make(chan line, 1)
+	defer fmt.Fprintln(tty)
+	defer unix.IoctlSetTermios(fd, unix.TCSETS, before)
+	line, err := ask(ctx, tty, prompt)
+	if err == nil && len(line) == 0 {
+		err = &problem{"no PIN was entered", "", exitPerson, nil}
+	}
+	return line, err
+}
+
+// ask asks on the terminal and returns the line that is typed, without its end.
+func ask(ctx context.Context, tty *os.File, prompt string) ([]byte, error) {
+	fmt.Fprint(tty, prompt)
+	typed := make(chan []byte, 1)
 	go func() {
-		text, err := term.ReadPassword(fd)
-		read <- line{text, err}
+		line := make([]byte, 256) // a terminal gives one line at a time
+		n, _ := tty.Read(line)    // an error reads as nothing
+		typed <- bytes.TrimRight(line[:n], "\r\n")
 	}()
 	select {
-	case l := <-read:
-		fmt.Fprintln(tty)
-		if l.err != nil {
-			return nil, &problem{"no PIN was entered", "", exitPerson, l.err}
-		}
-		return l.text, nil
+	case line := <-typed:
+		return line, nil
 	case <-ctx.Done():
-		term.Restore(fd, before)
-		fmt.Fprintln(tty)
 		return nil, ctx.Err()
 	}
 }
@@ -109,21 +119,14 @@ func (a *app) confirm(ctx context.Context, question, hint string) error {
 		return &problem{"this needs a person's yes, and there is no terminal to ask on", hint, exitPerson, err}
 	}
 	defer tty.Close()
-	fmt.Fprintf(tty, "%s [y/N] ", question)
-	answer := make(chan string, 1)
-	go func() {
-		line := make([]byte, 64)
-		n, _ := tty.Read(line) // an error reads as no
-		answer <- string(bytes.ToLower(bytes.TrimSpace(line[:n])))
-	}()
-	select {
-	case text := <-answer:
-		if text == "y" || text == "yes" {
-			return nil
-		}
-		return &problem{"not done: the answer was no", "", exitPerson, nil}
-	case <-ctx.Done():
+	answer, err := ask(ctx, tty, question+" [y/N] ")
+	if err != nil {
 		fmt.Fprintln(tty)
-		return ctx.Err()
+		return err
 	}
+	switch string(bytes.ToLower(bytes.TrimSpace(answer))) {
+	case "y", "yes":
+		return nil
+	}
+	return &problem{"not done: the answer was no", "", exitPerson, nil}
 }

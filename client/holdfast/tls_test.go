@@ -3,9 +3,11 @@ package main
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"io"
 	"net"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -254,5 +256,30 @@ func TestConnectWithoutKey(t *testing.T) {
 	wantReport(t, got, 0, "the server did not ask for a certificate", "accepted")
 	if got.stdout != "abc" {
 		t.Errorf("got %q", got.stdout)
+	}
+}
+
+// touched notes whether it was read.
+type touched struct{ yes atomic.Bool }
+
+func (r *touched) Read([]byte) (int, error) {
+	r.yes.Store(true)
+	return 0, io.EOF
+}
+
+// Nothing is sent to a server that is about to refuse: its alert could be lost
+// when it closes on data that it has not read.
+func TestVerdictComesBeforeStdin(t *testing.T) {
+	r := newRig(t)
+	r.config.VerifyConnection = func(tls.ConnectionState) error {
+		time.Sleep(50 * time.Millisecond)
+		return errors.New("not you")
+	}
+	var stdin touched
+	var stderr synced
+	a := &app{streams: streams{&stdin, io.Discard, &stderr, nil}, patience: usualPatience(), socket: r.agent.Socket}
+	err := a.connect(context.Background(), &connectOptions{key: "alice", ca: r.caFile}, r.start(t))
+	if code := a.report(err); code != 1 || stdin.yes.Load() {
+		t.Errorf("got code %d, and stdin was read: %t; %s", code, stdin.yes.Load(), stderr.String())
 	}
 }
