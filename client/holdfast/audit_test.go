@@ -108,3 +108,28 @@ func TestAuditFileOthers(t *testing.T) {
 	command{}.run("audit", "tail", "--file", path).want(t, 1, "no end")
 	command{}.run("audit", "tail", "--file", "/nonexistent").want(t, 1, "no such file")
 }
+
+// Whatever a log holds, checking it ends with an answer, and a log that verifies
+// is one unbroken chain.
+func FuzzAuditLine(f *testing.F) {
+	zeros := strings.Repeat("0", 64)
+	seeds := []string{
+		`{"seq":1,"kind":"start","prev":"` + zeros + `"}`, `{"seq":1,"prev":""}`, `{}`, `[]`, `null`, "", "\xff",
+		`{"seq":1,"kind":"break","detail":{"what":"torn"},"prev":"` + zeros + `"}`,
+	}
+	if len(seeds) == 0 {
+		f.Fatal("no seeds")
+	}
+	for _, s := range seeds {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, line []byte) {
+		c := chain{head: zeros}
+		if err := c.next("log", line); err != nil {
+			return
+		}
+		if want := fmt.Sprintf("%x", sha256.Sum256(line)); c.seq != 1 || c.head != want || !bytes.Contains(line, []byte("0")) {
+			t.Errorf("%q was taken as record %d with head %s", line, c.seq, c.head)
+		}
+	})
+}

@@ -283,3 +283,23 @@ func TestVerdictComesBeforeStdin(t *testing.T) {
 		t.Errorf("got code %d, and stdin was read: %t; %s", code, stdin.yes.Load(), stderr.String())
 	}
 }
+
+// A server that was asked something is not hung up on while it thinks.
+func TestAnswerIsWaitedFor(t *testing.T) {
+	r := newRig(t)
+	r.serve = func(c *tls.Conn) {
+		io.ReadFull(c, make([]byte, 3))
+		c.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
+		if _, err := c.Read(make([]byte, 1)); err == io.EOF {
+			io.WriteString(c, "too late")
+			return
+		}
+		io.WriteString(c, "answer")
+	}
+	var stdout, stderr synced
+	a := &app{streams: streams{strings.NewReader("ask"), &stdout, &stderr, nil}, patience: usualPatience(), socket: r.agent.Socket}
+	err := a.connect(context.Background(), &connectOptions{key: "alice", ca: r.caFile}, r.start(t))
+	if err != nil || stdout.String() != "answer" {
+		t.Errorf("got %q, %v; %s", stdout.String(), err, stderr.String())
+	}
+}
