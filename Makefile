@@ -53,6 +53,8 @@ test: setup ## everything that must hold before a commit; .ci/run calls this
 	@$(MAKE) race
 	@echo "== two builds in different places give the same bytes"
 	@$(MAKE) repro
+	@echo "== the Debian package"
+	@$(MAKE) deb
 	@echo "== the demo"
 	@$(MAKE) demo
 
