@@ -42,10 +42,19 @@ type rig struct {
 	binary  string // a copy of this test that other users can run
 }
 
-// device counts what it is told to delete.
+// device counts what it is told to delete, and can be made to fail to persist.
 type device struct {
 	*keystest.Memory
 	deleted atomic.Int32
+	persist func() error
+}
+
+// Persist implements keys.Backend.
+func (d *device) Persist(ctx context.Context, m keys.Material) error {
+	if d.persist != nil {
+		return d.persist()
+	}
+	return d.Memory.Persist(ctx, m)
 }
 
 // Delete implements keys.Backend.
@@ -501,6 +510,23 @@ func TestFailedStoreLeavesNothingInTheDevice(t *testing.T) {
 	}
 	if data, _ := os.ReadFile(filepath.Join(path, "alice.json")); string(data) != "not a record" {
 		t.Errorf("the file in the way is now %q", data)
+	}
+}
+
+func TestRecordComesBeforeTheDevicesPlace(t *testing.T) {
+	r := newRig(t)
+	recorded := false
+	r.memory.persist = func() error {
+		_, recorded = r.store.Get(uint32(os.Getuid()), "alice")
+		return &keys.Error{Kind: keys.Unsupported, Message: "no room"}
+	}
+	err := r.call(wire.CreateKey, wire.CreateKeyParameters{Name: "alice", Purpose: "tls-client", Persistent: true}, &wire.KeyReply{})
+	wantKind(t, err, keys.Unsupported)
+	if !recorded {
+		t.Error("the device was told to keep a key that no record names")
+	}
+	if _, ok := r.store.Get(uint32(os.Getuid()), "alice"); ok || r.memory.deleted.Load() != 1 {
+		t.Errorf("the failed key is still there: record %v, %d deletions", ok, r.memory.deleted.Load())
 	}
 }
 

@@ -124,11 +124,12 @@ func (r *request) addOn(ctx context.Context, d *device, rec *store.Record, pin [
 	if err := unwritten(r.agent.Store.Create(*rec)); err != nil {
 		return r.undo(d, m, err)
 	}
-	if err := r.trial(ctx, d, *rec, pin); err != nil {
-		if e := r.agent.Store.Delete(rec.Owner.UID, rec.Name); e != nil {
-			r.agent.Log.Error("record of a key that does not sign", "key", rec.Name, "error", e)
-		}
-		return r.undo(d, m, err)
+	err = d.do(ctx, r.caller(), func(ctx context.Context) error { return d.backend.Persist(ctx, m) })
+	if err == nil {
+		err = r.trial(ctx, d, *rec, pin)
+	}
+	if err != nil {
+		return r.undo(d, m, err, *rec)
 	}
 	*rec, _ = r.agent.Store.Get(rec.Owner.UID, rec.Name)
 	return nil
@@ -184,13 +185,20 @@ func (r *request) trial(ctx context.Context, d *device, rec store.Record, pin []
 	return err
 }
 
-// undo removes what the device holds of a key that nobody was told of, and
-// returns why.
-func (r *request) undo(d *device, m keys.Material, why error) error {
+// undo removes what the device holds of a key that nobody was told of, then its
+// record if there is one, and returns why. While the device may still hold
+// something, the record that names it stays.
+func (r *request) undo(d *device, m keys.Material, why error, stored ...store.Record) error {
 	ctx, cancel := context.WithTimeout(context.Background(), r.agent.Limits.Request)
 	defer cancel()
-	if err := d.do(ctx, r.caller(), func(ctx context.Context) error { return d.backend.Delete(ctx, m) }); err != nil {
-		r.agent.Log.Error("device keeps a key that has no record", "error", err)
+	err := d.do(ctx, r.caller(), func(ctx context.Context) error { return d.backend.Delete(ctx, m) })
+	for _, rec := range stored {
+		if err == nil {
+			err = r.agent.Store.Delete(rec.Owner.UID, rec.Name)
+		}
+	}
+	if err != nil {
+		r.agent.Log.Error("a key that could not be finished is still there", "error", err)
 	}
 	return why
 }

@@ -40,7 +40,7 @@ func (t *TPM) Create(ctx context.Context, asked keys.Template) (keys.Material, e
 }
 
 // settle keeps the key that bring brought into the device on a link of its own,
-// makes it persistent if wanted, and returns its material.
+// reserves a persistent handle for it if wanted, and returns its material.
 func (t *TPM) settle(ctx context.Context, persistent bool, bring func(*link) (*entry, error)) (keys.Material, error) {
 	t.clock++
 	l, own, err := t.linkFor(ctx, true)
@@ -54,7 +54,7 @@ func (t *TPM) settle(ctx context.Context, persistent bool, bring func(*link) (*e
 	}
 	e.own = own
 	if persistent {
-		if err := t.persistNew(ctx, l, e); err != nil {
+		if e.key.persistent, err = t.reserve(ctx, l); err != nil {
 			t.flush(ctx, l, e.handle)
 			own.drop()
 			return keys.Material{}, err

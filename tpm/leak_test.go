@@ -32,8 +32,10 @@ func pinned(persistent bool) keys.Template {
 func deeds() []deed {
 	asked := func(t keys.Template) func(context.Context, *TPM, *stock) error {
 		return func(ctx context.Context, b *TPM, s *stock) (err error) {
-			s.made, err = b.Create(ctx, t)
-			return err
+			if s.made, err = b.Create(ctx, t); err != nil {
+				return err
+			}
+			return b.Persist(ctx, s.made)
 		}
 	}
 	persistent := keys.Template{Purpose: keys.TLSClient, Algorithm: keys.ES256, Persistent: true}

@@ -107,7 +107,10 @@ func TestPersistentSRK(t *testing.T) {
 	m := create(t, b, es256)
 	asked := es256
 	asked.Persistent = true
-	_, err := b.Create(soon(t), asked)
+	unfinished, err := b.Create(soon(t), asked)
+	if err == nil {
+		err = b.Persist(soon(t), unfinished)
+	}
 	wantKind(t, err, keys.Unsupported)
 	again := open(t, proxied(proxy, false))
 	mustSign(t, again, m, p256)
@@ -227,7 +230,7 @@ func TestPersistentKeyComesBack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if found, err := twin.holds(soon(t), l, claim{k.persistent, k.name}); !found {
+	if found, err := twin.holds(soon(t), l, place{k.persistent, k.name}); !found {
 		t.Errorf("the key is not at its handle: %v", err)
 	}
 }

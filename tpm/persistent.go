@@ -18,28 +18,42 @@ const (
 	lastPersistent  tpm2.TPMHandle = 0x817fffff
 )
 
-// A claim is a persistent handle that may hold an unfinished key of ours: the
-// reply that would tell was lost.
-type claim struct {
+// A place is a persistent handle and the name of the key that belongs there.
+type place struct {
 	handle tpm2.TPMHandle
 	name   []byte
 }
 
-// persistNew gives a new key a persistent handle.
-func (t *TPM) persistNew(ctx context.Context, l *link, e *entry) error {
-	h, err := freeHandle(ctx, l)
+// Persist puts a new key of a persistent template at its handle. Other keys need
+// nothing. A handle that its record names is never lost: when the reply is, the
+// next use finds the key there, or Delete removes it.
+func (t *TPM) Persist(ctx context.Context, m keys.Material) error {
+	return t.run(ctx, patience, func(ctx context.Context) error {
+		e, err := t.find(ctx, m)
+		if err != nil || !e.transient || e.key.persistent == 0 {
+			return err
+		}
+		l, err := t.linkOf(ctx, e)
+		if err != nil {
+			return err
+		}
+		return persistRefused(t.persist(ctx, l, e))
+	})
+}
+
+// persist puts a loaded key at its handle, unless a command whose reply was lost
+// has done so already.
+func (t *TPM) persist(ctx context.Context, l *link, e *entry) error {
+	err := t.evictControl(ctx, l, e.handle, e.key.persistent)
+	if errors.Is(err, tpm2.TPMRCNVDefined) {
+		found, lookErr := t.holds(ctx, l, place{e.key.persistent, e.key.name})
+		if found || lookErr != nil {
+			err = lookErr
+		}
+	}
 	if err != nil {
 		return err
 	}
-	t.unsure = append(t.unsure, claim{h, e.key.name})
-	err = t.evictControl(ctx, l, e.handle, h)
-	if err == nil || codeOf(err) != tpm2.TPMRCSuccess {
-		t.unsure = t.unsure[:len(t.unsure)-1]
-	}
-	if err != nil {
-		return persistRefused(err)
-	}
-	e.key.persistent = h
 	t.becomePersistent(ctx, l, e)
 	return nil
 }
@@ -49,6 +63,8 @@ func persistRefused(err error) error {
 	switch {
 	case wrongAuth(err):
 		return &keys.Error{Kind: keys.Unsupported, Message: "the TPM's owner hierarchy wants an authorisation for a persistent key", Hint: hintOwner, Err: err}
+	case errors.Is(err, tpm2.TPMRCNVDefined):
+		return &keys.Error{Kind: keys.Busy, Message: "somebody else has just taken the key's persistent handle", Hint: "try again", Err: err}
 	case errors.Is(err, tpm2.TPMRCNVSpace):
 		return &keys.Error{Kind: keys.Unsupported, Message: "the TPM has no room for another persistent key", Hint: "make the key without --persistent", Err: err}
 	}
@@ -59,28 +75,27 @@ func persistRefused(err error) error {
 func (t *TPM) becomePersistent(ctx context.Context, l *link, e *entry) {
 	t.flush(ctx, l, e.handle)
 	e.handle, e.transient = e.key.persistent, false
+	delete(t.reserved, e.handle)
 	if e.own != nil && !e.key.pin {
 		e.own.drop()
 		e.own = nil
 	}
 }
 
-// freeHandle returns the first handle of our range that holds nothing.
-func freeHandle(ctx context.Context, l *link) (tpm2.TPMHandle, error) {
-	free := firstPersistent
-	for free <= lastPersistent {
-		taken, err := handlesFrom(ctx, l, free, maxHandles)
+// reserve returns the first handle of our range that holds nothing and is not
+// promised to another new key.
+func (t *TPM) reserve(ctx context.Context, l *link) (tpm2.TPMHandle, error) {
+	for free := firstPersistent; free <= lastPersistent; free++ {
+		if t.reserved[free] {
+			continue
+		}
+		taken, err := handlesFrom(ctx, l, free, 1)
 		if err != nil {
 			return 0, err
 		}
 		if len(taken) == 0 || taken[0] != free {
+			t.reserved[free] = true
 			return free, nil
-		}
-		for _, h := range taken {
-			if h != free {
-				break
-			}
-			free++
 		}
 	}
 	return 0, &keys.Error{Kind: keys.Unsupported, Message: "the TPM has no free persistent handle"}
@@ -120,7 +135,7 @@ func nameAt(ctx context.Context, l *link, h tpm2.TPMHandle) ([]byte, error) {
 
 // holds reports whether a persistent handle holds the object of that name, and
 // not nothing or another's.
-func (t *TPM) holds(ctx context.Context, l *link, c claim) (found bool, err error) {
+func (t *TPM) holds(ctx context.Context, l *link, c place) (found bool, err error) {
 	err = t.withRoom(ctx, func() error {
 		name, err := nameAt(ctx, l, c.handle)
 		found = err == nil && bytes.Equal(name, c.name)
@@ -139,7 +154,7 @@ func (t *TPM) attach(ctx context.Context, k *key) (*entry, error) {
 	if err != nil {
 		return nil, err
 	}
-	found, err := t.holds(ctx, l, claim{k.persistent, k.name})
+	found, err := t.holds(ctx, l, place{k.persistent, k.name})
 	if err != nil || !found {
 		own.drop()
 		return nil, err
@@ -150,9 +165,7 @@ func (t *TPM) attach(ctx context.Context, k *key) (*entry, error) {
 // persistAgain puts a key back where its record says it is. When that place is
 // taken or refused the key is used as a transient one.
 func (t *TPM) persistAgain(ctx context.Context, l *link, e *entry) {
-	if t.evictControl(ctx, l, e.handle, e.key.persistent) == nil {
-		t.becomePersistent(ctx, l, e)
-	}
+	_ = t.persist(ctx, l, e)
 }
 
 // Delete forgets a loaded key and removes its persistent copy, if it is there
@@ -168,32 +181,22 @@ func (t *TPM) Delete(ctx context.Context, m keys.Material) error {
 		if k.persistent == 0 {
 			return nil
 		}
+		delete(t.reserved, k.persistent)
 		l, err := t.sharedLink(ctx)
 		if err != nil {
 			return err
 		}
-		return t.evict(ctx, l, claim{k.persistent, k.name})
+		return t.evict(ctx, l, place{k.persistent, k.name})
 	})
 }
 
-// evict removes the persistent object of a claim and nothing else.
-func (t *TPM) evict(ctx context.Context, l *link, c claim) error {
+// evict removes the key from its place, and nothing else from there.
+func (t *TPM) evict(ctx context.Context, l *link, c place) error {
 	found, err := t.holds(ctx, l, c)
 	if err != nil || !found {
 		return err
 	}
 	return persistRefused(t.evictControl(ctx, l, c.handle, c.handle))
-}
-
-// settleClaims removes what lost replies may have left at persistent handles.
-func (t *TPM) settleClaims(ctx context.Context, l *link) error {
-	for len(t.unsure) > 0 {
-		if err := t.evict(ctx, l, t.unsure[0]); err != nil {
-			return err
-		}
-		t.unsure = t.unsure[1:]
-	}
-	return nil
 }
 
 // unload flushes a key that is loaded and forgets it.

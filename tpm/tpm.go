@@ -66,14 +66,14 @@ type TPM struct {
 
 	owner chan struct{} // holds one token while somebody owns what follows
 
-	shared *link                   // without a resource manager the only link
-	dirty  bool                    // a reply was lost: handles that we do not know may be taken
-	held   map[tpm2.TPMHandle]bool // without a resource manager: every handle that is ours
-	loaded map[string]*entry       // by the material's device member
-	unsure []claim                 // persistent handles that may hold an unfinished key
-	clock  uint64                  // counts uses of entries
-	can    []keys.Capability       // what the device makes, once asked
-	maker  string                  // manufacturer and firmware, once asked
+	shared   *link                   // without a resource manager the only link
+	dirty    bool                    // a reply was lost: handles that we do not know may be taken
+	held     map[tpm2.TPMHandle]bool // without a resource manager: every handle that is ours
+	loaded   map[string]*entry       // by the material's device member
+	reserved map[tpm2.TPMHandle]bool // persistent handles promised to keys that are not there yet
+	clock    uint64                  // counts uses of entries
+	can      []keys.Capability       // what the device makes, once asked
+	maker    string                  // manufacturer and firmware, once asked
 
 	mu       sync.Mutex // guards what follows; held for moments only
 	health   health
@@ -89,7 +89,7 @@ var _ keys.Backend = (*TPM)(nil)
 func Open(c Config) (*TPM, error) {
 	t := &TPM{
 		config: c, owner: make(chan struct{}, 1),
-		loaded: map[string]*entry{}, held: map[tpm2.TPMHandle]bool{}, unlocked: map[string]*session{},
+		loaded: map[string]*entry{}, held: map[tpm2.TPMHandle]bool{}, reserved: map[tpm2.TPMHandle]bool{}, unlocked: map[string]*session{},
 		health: health{state: keys.StateReady, since: time.Now()},
 	}
 	if c.Dial != nil {

@@ -61,6 +61,9 @@ func create(t *testing.T, b *TPM, asked keys.Template) keys.Material {
 	if err != nil {
 		t.Fatalf("Create(%v): %v", asked, err)
 	}
+	if err := b.Persist(soon(t), m); err != nil {
+		t.Fatalf("Persist(%v): %v", asked, err)
+	}
 	return m
 }
 

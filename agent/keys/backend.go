@@ -23,6 +23,12 @@ type Backend interface {
 	// nothing that needs removing when it fails.
 	Create(ctx context.Context, t Template) (Material, error)
 
+	// Persist finishes a key that Create or Import made for a persistent template,
+	// by putting it where its material says it will be. Call it when the material
+	// is stored: a crash before leaves nothing in the device that no record names,
+	// and one after leaves a key that Delete removes. Other keys need nothing.
+	Persist(ctx context.Context, m Material) error
+
 	// Import takes a key file in the backend's own exchange format (for a TPM:
 	// TSS2 PRIVATE KEY PEM) for a key of template t. A key that was not made
 	// inside the device, or that can do more than sign, is refused unless

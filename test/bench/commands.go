@@ -40,6 +40,7 @@ func countCommands(b *bench, t keys.Template) float64 {
 	b.Cleanup(func() { backend.Close() })
 	m, err := backend.Create(ctx, t)
 	b.check("create", err)
+	b.check("persist", backend.Persist(ctx, m))
 	if len(t.PIN) > 0 {
 		b.check("unlock", backend.Unlock(ctx, m, t.PIN, time.Now().Add(time.Hour)))
 	}

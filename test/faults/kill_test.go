@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -112,4 +114,62 @@ func checkRound(t *testing.T, seed uint64, a *daemon.Agent, name string, acknowl
 // benign reports whether a notice says nothing of what a kill left behind.
 func benign(notice string) bool {
 	return !strings.Contains(notice, "set aside")
+}
+
+// TestKillLeavesNoHandle kills the agent while it makes and deletes keys that
+// live at a persistent handle. Handles are few: when the last key has been
+// deleted, none is left over.
+func TestKillLeavesNoHandle(t *testing.T) {
+	t.Parallel()
+	seed := uint64(time.Now().UnixNano())
+	random := rand.New(rand.NewPCG(seed, 0))
+	tpm, dir := swtpm.Start(t), daemon.Dir(t)
+	for round := range 40 {
+		a := daemon.Start(t, daemon.Options{Dir: dir, Device: tpm.Device()})
+		done := make(chan struct{})
+		go func() { makeAndDelete(a, fmt.Sprintf("k%d", round)); close(done) }()
+		time.Sleep(time.Duration(random.Int64N(int64(60 * time.Millisecond)))) // the moment is what is under test
+		a.Kill()
+		<-done
+	}
+	a := daemon.Start(t, daemon.Options{Dir: dir, Device: tpm.Device()})
+	c := connect(t, a)
+	list, err := c.Keys(within(t, 5*time.Second), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, k := range list {
+		if err := sign(within(t, 5*time.Second), c, k); err != nil {
+			t.Errorf("seed %d: key %s: %v", seed, k.Name, err)
+		}
+		if err := c.DeleteKey(within(t, 5*time.Second), k.Name); err != nil {
+			t.Errorf("seed %d: delete %s: %v", seed, k.Name, err)
+		}
+	}
+	a.Stop()
+	cmd := exec.Command("tpm2_getcap", "handles-persistent")
+	cmd.Env = append(os.Environ(), tpm.Env()...)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("tpm2-tools are needed: %v", err)
+	}
+	if left := strings.Fields(string(out)); len(left) > 0 {
+		t.Errorf("seed %d: %d keys were left and deleted; handles left over: %v", seed, len(list), left)
+	}
+	t.Logf("seed %d: 40 kills, %d keys were left, all signed", seed, len(list))
+}
+
+// makeAndDelete makes a persistent key and deletes it again.
+func makeAndDelete(a *daemon.Agent, name string) {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	c, err := client.Dial(ctx, &client.Options{Socket: a.Socket})
+	if err != nil {
+		return
+	}
+	defer c.Close()
+	p := wire.CreateKeyParameters{Name: name, Purpose: string(keys.TLSClient), Persistent: true}
+	if _, err := c.CreateKey(ctx, p); err == nil {
+		_ = c.DeleteKey(ctx, name)
+	}
 }

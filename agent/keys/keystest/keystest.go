@@ -136,6 +136,9 @@ func (s *subject) create(t keys.Template) keys.Material {
 	if err != nil {
 		s.t.Fatalf("create %s for %s: %v", t.Algorithm, t.Purpose, err)
 	}
+	if err := s.Persist(s.ctx(), m); err != nil {
+		s.t.Fatalf("persist: %v", err)
+	}
 	return m
 }
 

@@ -173,6 +173,15 @@ func (m *Memory) Lock(mat *keys.Material) {
 	delete(m.unlocked, string(mat.Device))
 }
 
+// Persist implements keys.Backend. There is nothing to put anywhere.
+func (m *Memory) Persist(ctx context.Context, mat keys.Material) error {
+	if err := m.enter(ctx); err != nil {
+		return err
+	}
+	_, err := m.unseal(mat)
+	return err
+}
+
 // Delete implements keys.Backend. The device holds nothing.
 func (m *Memory) Delete(ctx context.Context, mat keys.Material) error {
 	if err := m.enter(ctx); err != nil {
