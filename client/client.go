@@ -20,6 +20,7 @@ package client
 import (
 	"context"
 	"errors"
+	"time"
 
 	"holdfast/client/varlink"
 )
@@ -29,14 +30,20 @@ type Options struct {
 	// Socket is the path of the agent's socket. When it is empty, the first of
 	// [Sockets] that exists is used.
 	Socket string
+
+	// Timeout is how long one call may take whose context has no deadline of its
+	// own. Zero means as long as it takes. Signatures have the timeout of their
+	// [Key].
+	Timeout time.Duration
 }
 
 // Client is a connection to an agent. It opens further connections when calls
 // overlap, keeps a few of them, and replaces those that were lost. Its methods
 // are safe for concurrent use.
 type Client struct {
-	socket string
-	pool   *pool
+	socket  string
+	timeout time.Duration
+	pool    *pool
 }
 
 // Dial connects to an agent; nil options mean the defaults. Before it connects
@@ -50,7 +57,7 @@ func Dial(ctx context.Context, o *Options) (*Client, error) {
 	if path == "" {
 		path = choose(Sockets())
 	}
-	c := &Client{socket: path}
+	c := &Client{socket: path, timeout: o.Timeout}
 	c.pool = newPool(func(ctx context.Context) (*varlink.Conn, error) { return connect(ctx, path) })
 	conn, err := c.pool.get(ctx, false)
 	if err != nil {
@@ -82,11 +89,24 @@ const (
 // A connection that closes twice before the request was read is a refusal: the
 // agent closes on callers whom its policy does not name at all.
 func (c *Client) call(ctx context.Context, r repeat, method string, in, out any) error {
-	err := c.try(ctx, r == onceOnly, method, in, out)
-	if r == repeatable && errors.Is(err, varlink.ErrConnectionLost) && ctx.Err() == nil {
-		err = c.try(ctx, true, method, in, out)
+	own, cancel := c.bounded(ctx)
+	defer cancel()
+	err := c.try(own, r == onceOnly, method, in, out)
+	if r == repeatable && errors.Is(err, varlink.ErrConnectionLost) && own.Err() == nil {
+		err = c.try(own, true, method, in, out)
+	}
+	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+		return c.silent(err)
 	}
 	return c.explain(ctx, err)
+}
+
+// bounded returns ctx with the client's timeout, unless it has a deadline.
+func (c *Client) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	if _, has := ctx.Deadline(); has || c.timeout == 0 {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, c.timeout)
 }
 
 func (c *Client) try(ctx context.Context, fresh bool, method string, in, out any) error {

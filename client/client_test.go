@@ -298,6 +298,25 @@ func (s *synced) String() string {
 	return s.b.String()
 }
 
+// An agent that hangs does not hang its clients.
+func TestTimeout(t *testing.T) {
+	listener, path := listen(t)
+	t.Cleanup(func() { listener.Close() })
+	c, err := client.Dial(context.Background(), &client.Options{Socket: path, Timeout: 20 * time.Millisecond})
+	check(t, err)
+	defer c.Close()
+	_, err = c.Status(context.Background())
+	var unreachable *client.UnreachableError
+	if !errors.As(err, &unreachable) || !strings.Contains(unreachable.Reason, "no answer within 20ms") {
+		t.Errorf("got %v, want an UnreachableError", err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Millisecond)
+	defer cancel()
+	if _, err := c.Status(ctx); !errors.Is(err, context.DeadlineExceeded) || errors.As(err, &unreachable) {
+		t.Errorf("got %v, want the deadline of the context", err)
+	}
+}
+
 func listen(t *testing.T) (net.Listener, string) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "holdfast")

@@ -67,6 +67,15 @@ func (c *Client) explain(ctx context.Context, err error) error {
 	}
 }
 
+// silent is the error for an agent that took a call and did not answer in time.
+func (c *Client) silent(err error) error {
+	return &UnreachableError{
+		Socket: c.socket, Err: err,
+		Reason: fmt.Sprintf("the agent at %s gave no answer within %s", c.socket, c.timeout),
+		Hint:   "it hangs: restart it (systemctl --user restart holdfast-agent), and look at its log",
+	}
+}
+
 // fromVarlink returns the keys.Error that an error reply stands for. The errors
 // of varlink itself mean that the two programs are of different ages.
 func fromVarlink(e *varlink.Error) error {

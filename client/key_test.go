@@ -128,7 +128,7 @@ func TestWrongPurpose(t *testing.T) {
 	}
 }
 
-func TestTimeout(t *testing.T) {
+func TestSignTimeout(t *testing.T) {
 	agent, k := newKey(t, keys.TLSClient, keys.ES256)
 	if _, err := k.WithTimeout(time.Nanosecond).SignMessage(nil, tls13Message(), crypto.SHA256); keys.KindOf(err) != keys.Deadline {
 		t.Errorf("timeout: got %v, want deadline", err)

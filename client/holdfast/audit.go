@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"holdfast/agent/wire"
-	"holdfast/client"
 )
 
 func (a *app) auditCommands() *cobra.Command {
@@ -59,7 +58,7 @@ func (a *app) newest(ctx context.Context, file string, n int) ([]string, error) 
 	if file != "" {
 		return tailFile(file, n)
 	}
-	c, err := client.Dial(ctx, &client.Options{Socket: a.socket})
+	c, err := a.dial(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -161,7 +160,7 @@ func (a *app) verifyAudit(ctx context.Context, file string) (wire.VerifyAuditRep
 	if file != "" {
 		return verifyFile(file)
 	}
-	c, err := client.Dial(ctx, &client.Options{Socket: a.socket})
+	c, err := a.dial(ctx)
 	if err != nil {
 		return wire.VerifyAuditReply{}, err
 	}

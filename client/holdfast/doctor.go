@@ -78,7 +78,7 @@ an agent. The exit code is 0 when nothing is wrong and 3 when no agent answers.`
 // agent does not work, so there it counts as wrong and not as a note.
 func (a *app) examine(ctx context.Context) (findings, int) {
 	var found findings
-	c, err := client.Dial(ctx, &client.Options{Socket: a.socket})
+	c, err := a.dial(ctx)
 	if err != nil {
 		found.unreachable(err)
 		found.units(a.machine)

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -37,7 +38,7 @@ func (a *app) completeKeys(cmd *cobra.Command, args []string, _ string) ([]strin
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveDefault
 	}
-	c, err := client.Dial(cmd.Context(), &client.Options{Socket: a.socket})
+	c, err := client.Dial(cmd.Context(), &client.Options{Socket: a.socket, Timeout: time.Second})
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}

@@ -99,7 +99,9 @@ func (a *app) create(ctx context.Context, c *client.Client, o *createOptions) er
 	if o.Algorithm == string(keys.RS256) {
 		stop = a.alive("making an RSA key inside the device")
 	}
-	k, err := c.CreateKey(ctx, o.CreateKeyParameters)
+	slow, cancel := context.WithTimeout(ctx, createTime)
+	defer cancel()
+	k, err := c.CreateKey(slow, o.CreateKeyParameters)
 	stop()
 	clear(o.PIN)
 	if err != nil {

@@ -17,6 +17,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -74,11 +75,22 @@ func (a *app) action(f func(ctx context.Context, args []string) error) func(*cob
 // asking is action for a command that needs the agent.
 func (a *app) asking(f func(ctx context.Context, c *client.Client, args []string) error) func(*cobra.Command, []string) error {
 	return a.action(func(ctx context.Context, args []string) error {
-		c, err := client.Dial(ctx, &client.Options{Socket: a.socket})
+		c, err := a.dial(ctx)
 		if err != nil {
 			return err
 		}
 		defer c.Close()
 		return f(ctx, c, args)
 	})
+}
+
+// The longest that the agent works on a request, and on a new key, is 60 s and
+// 5 min; one that takes longer hangs.
+const (
+	answerTime = 70 * time.Second
+	createTime = 6 * time.Minute
+)
+
+func (a *app) dial(ctx context.Context) (*client.Client, error) {
+	return client.Dial(ctx, &client.Options{Socket: a.socket, Timeout: answerTime})
 }

@@ -14,7 +14,6 @@ import (
 	"holdfast/agent/peer"
 	"holdfast/agent/policy"
 	"holdfast/agent/wire"
-	"holdfast/client"
 )
 
 // checkOptions is what `policy check` was given.
@@ -133,7 +132,7 @@ func verdictWord(allowed bool) string {
 }
 
 func (a *app) askPolicy(ctx context.Context, o *checkOptions) (wire.CheckPolicyReply, error) {
-	c, err := client.Dial(ctx, &client.Options{Socket: a.socket})
+	c, err := a.dial(ctx)
 	if err != nil {
 		return wire.CheckPolicyReply{}, err
 	}

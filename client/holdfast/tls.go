@@ -98,7 +98,7 @@ func (a *app) tlsConfig(ctx context.Context, o *connectOptions, address string, 
 	if o.key == "" {
 		return cfg, func() {}, nil
 	}
-	c, err := client.Dial(ctx, &client.Options{Socket: a.socket})
+	c, err := a.dial(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
