@@ -62,7 +62,7 @@ func (a *Agent) listenersNow() []*Socket {
 // anything, and only then reads from the connection. A caller who is refused
 // here sees the connection close.
 func (a *Agent) accept(ctx context.Context, conn *net.UnixConn, admin bool) {
-	p, err := a.peers.FromConn(conn)
+	p, err := a.identify(conn)
 	if err != nil {
 		refused := new(peer.Refused)
 		errors.As(err, &refused)
@@ -83,6 +83,18 @@ func (a *Agent) accept(ctx context.Context, conn *net.UnixConn, admin bool) {
 	if err := a.service.ServeConn(ctx, conn); err != nil {
 		a.Log.Debug("connection", "uid", p.UID, "pid", p.PID, "error", err)
 	}
+}
+
+// identify asks the kernel who is calling. It does so on a goroutine of its own:
+// reading /proc takes a stack that an idle connection should not keep.
+func (a *Agent) identify(conn *net.UnixConn) (p *peer.Peer, err error) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		p, err = a.peers.FromConn(conn)
+	}()
+	<-done
+	return p, err
 }
 
 // enter counts a connection of uid, or reports that the uid has too many.

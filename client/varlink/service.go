@@ -79,7 +79,11 @@ func (s *Service) ServeConn(ctx context.Context, conn net.Conn) error {
 		if err != nil || frame == nil {
 			return err
 		}
-		if err := c.answer(frame); err != nil {
+		// A call needs far more stack than waiting for one. With a goroutine of its
+		// own, an idle connection keeps little.
+		answered := make(chan error, 1)
+		go func() { answered <- c.answer(frame) }()
+		if err := <-answered; err != nil {
 			return err
 		}
 	}
