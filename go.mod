@@ -2,6 +2,8 @@ module holdfast
 
 go 1.26.0
 
+toolchain go1.26.8
+
 require (
 	github.com/coreos/go-systemd/v22 v22.7.0
 	github.com/foxboron/go-tpm-keyfiles v0.0.0-20260902202739-8c9c2d1005f4

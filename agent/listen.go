@@ -64,10 +64,14 @@ func lockFile(path string) (*os.File, error) {
 		n, _ := f.Read(pid)
 		return nil, fmt.Errorf("%s: an agent is already running, pid %s", strings.TrimSuffix(path, ".lock"), strings.TrimSpace(string(pid[:n])))
 	}
-	if err := f.Truncate(0); err == nil {
+	if err = f.Truncate(0); err == nil {
 		_, err = f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
 	}
-	return f, err
+	if err != nil {
+		f.Close()
+		return nil, fmt.Errorf("lock: %w", err)
+	}
+	return f, nil
 }
 
 // bind listens at the path. A socket that a dead agent left is removed: we hold

@@ -73,9 +73,8 @@ func (t *TPM) signUnlocked(ctx context.Context, l *link, e *entry, su suite, dig
 	if err != nil {
 		return nil, t.sessionFailed(e.key.id, err)
 	}
-	if err := t.acceptReply(e.key.id, s, r); err != nil {
-		t.endSession(e.key.id)
-		return nil, step("TPM2_Sign", l, err)
+	if err := t.acceptReply(l, e.key.id, s, r); err != nil {
+		return nil, err
 	}
 	signature, err := parseSignature(r.parameters, su)
 	return signature, step("TPM2_Sign", l, err)
@@ -95,14 +94,19 @@ func (t *TPM) authorise(l *link, e *entry, su suite, digest []byte) (*session, [
 	return s, appendSign(l.build[:0], e.handle, e.key.name, s, su, digest), nil
 }
 
-// acceptReply checks a reply under s, unless s was locked away meanwhile.
-func (t *TPM) acceptReply(id string, s *session, r signReply) error {
+// acceptReply checks a reply under s, unless s was locked away meanwhile: without
+// its key nobody can tell whether the reply is the TPM's, and nobody needs to.
+func (t *TPM) acceptReply(l *link, id string, s *session, r signReply) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.unlocked[id] != s {
 		return needPIN()
 	}
-	return s.acceptSign(r)
+	err := s.acceptSign(r)
+	if err != nil {
+		t.retire(id)
+	}
+	return step("TPM2_Sign", l, err)
 }
 
 // acceptSign checks the authorisation of a reply to TPM2_Sign.

@@ -43,7 +43,6 @@ Exit codes: 0 done, 1 failed, 2 usage, 3 no agent, 4 denied, 5 a person is neede
 	root.Version = readBuild().String()
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.SetHelpTemplate(helpTemplate)
-	root.SetHelpCommand(&cobra.Command{Hidden: true, Use: "no-help-command"})
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.PersistentFlags().StringVar(&a.socket, "socket", "", "the `PATH` of the agent's socket (default $HOLDFAST_SOCKET, else the user's or the machine's agent)")

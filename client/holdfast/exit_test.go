@@ -73,7 +73,7 @@ func TestUsage(t *testing.T) {
 		"certificate install alice", "certificate show alice --pem --json", "tls connect", "tls connect localhost",
 		"tls connect :443", "unlock", "lock Alice", "policy check", "policy check --uid 1", "policy check --uid 1 --operation fly",
 		"policy check --uid 1 --operation list --owner 2", "policy check --uid 4294967295 --operation list", "policy check --uid x",
-		"audit tail -n 0", "completion", "completion ksh", "version 2", "help",
+		"audit tail -n 0", "completion", "completion ksh", "version 2",
 	} {
 		got := command{socket: "/nonexistent/agent.sock"}.run(strings.Fields(line)...)
 		if got.code != exitUsage || !strings.HasPrefix(got.stderr, "holdfast: error: ") || got.stdout != "" {

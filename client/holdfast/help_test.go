@@ -112,7 +112,7 @@ func TestCompletion(t *testing.T) {
 }
 
 func TestVersion(t *testing.T) {
-	command{}.run("version").want(t, 0, "commit", "go1.", "backends")
-	command{}.run("--version").want(t, 0, "commit", "go1.", "backends")
+	command{}.run("version").want(t, 0, "holdfast ", "go1.", "backends")
+	command{}.run("--version").want(t, 0, "holdfast ", "go1.", "backends")
 	command{}.run("version", "--json").want(t, 0, `"go": "go1.`, `"backends": []`)
 }

@@ -9,44 +9,28 @@ import (
 	"github.com/spf13/cobra"
 )
 
+// version is set by the build: -ldflags "-X main.version=v0.1.0".
+var version string
+
 // build is what the binary knows of itself.
 type build struct {
-	Version  string   `json:"version"`          // of the module, "(devel)" between releases
-	Commit   string   `json:"commit,omitempty"` // empty when built outside a checkout
-	Modified bool     `json:"modified"`         // the checkout had changes of its own
+	Version  string   `json:"version"` // of the release or, between releases, the commit
 	Go       string   `json:"go"`
 	Platform string   `json:"platform"`
 	Backends []string `json:"backends"` // compiled in: none, they are the agent's
 }
 
 func readBuild() build {
-	b := build{Version: "(devel)", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH, Backends: []string{}}
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return b
-	}
-	b.Version = info.Main.Version
-	for _, s := range info.Settings {
-		switch s.Key {
-		case "vcs.revision":
-			b.Commit = s.Value
-		case "vcs.modified":
-			b.Modified = s.Value == "true"
-		}
+	b := build{Version: version, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH, Backends: []string{}}
+	if info, ok := debug.ReadBuildInfo(); ok && b.Version == "" {
+		b.Version = info.Main.Version
 	}
 	return b
 }
 
 func (b build) String() string {
-	commit := b.Commit
-	switch {
-	case commit == "":
-		commit = "unknown"
-	case b.Modified:
-		commit += " with changes"
-	}
-	return fmt.Sprintf("holdfast %s\ncommit   %s\ngo       %s %s\nbackends none in this program; holdfast-agent --version lists the agent's",
-		b.Version, commit, b.Go, b.Platform)
+	return fmt.Sprintf("holdfast %s\ngo       %s %s\nbackends none in this program; holdfast-agent --version lists the agent's",
+		b.Version, b.Go, b.Platform)
 }
 
 func (a *app) versionCommand() *cobra.Command {
