@@ -15,6 +15,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"runtime"
 	"syscall"
 	"time"
 
@@ -37,6 +38,11 @@ func main() {
 }
 
 func run(args []string, stdout, stderr io.Writer) int {
+	// One processor is plenty: a signature takes a tenth of a millisecond of it, and
+	// any device is slower. Goroutines then hand over to each other without waking
+	// other threads, which costs more than the work itself, and a flood of requests
+	// cannot take more than one core.
+	runtime.GOMAXPROCS(1)
 	fs := flag.NewFlagSet("holdfast-agent", flag.ContinueOnError)
 	fs.SetOutput(stderr)
 	c, done, err := configure(fs, args, stdout)
