@@ -45,15 +45,8 @@ func (r *request) getKey(_ context.Context, p *wire.NameParameters) (*wire.KeyRe
 }
 
 func (r *request) exportKey(_ context.Context, p *wire.NameParameters) (*wire.ExportKeyReply, error) {
-	rec, e, err := r.find(policy.Export, p.Name)
+	rec, d, e, err := r.permitted(policy.Export, p.Name)
 	if err != nil {
-		return nil, err
-	}
-	d, err := r.agent.device(rec.Material.Backend)
-	if err != nil {
-		return nil, err
-	}
-	if err := r.permit(e); err != nil {
 		return nil, err
 	}
 	file, err := d.backend.Export(rec.Material)
@@ -63,18 +56,24 @@ func (r *request) exportKey(_ context.Context, p *wire.NameParameters) (*wire.Ex
 	return &wire.ExportKeyReply{File: string(file)}, nil
 }
 
+// permitted finds a key and its device, and records that op on it is allowed.
+func (r *request) permitted(op policy.Operation, name string) (store.Record, *device, entry, error) {
+	rec, e, err := r.find(op, name)
+	if err != nil {
+		return rec, nil, e, err
+	}
+	d, err := r.agent.device(rec.Material.Backend)
+	if err == nil {
+		err = r.permit(e)
+	}
+	return rec, d, e, err
+}
+
 // deleteKey removes the device's part first: a record without it still says
 // what it was, while a device's part without a record is lost space for ever.
 func (r *request) deleteKey(ctx context.Context, p *wire.NameParameters) (*wire.Empty, error) {
-	rec, e, err := r.find(policy.Delete, p.Name)
+	rec, d, e, err := r.permitted(policy.Delete, p.Name)
 	if err != nil {
-		return nil, err
-	}
-	d, err := r.agent.device(rec.Material.Backend)
-	if err != nil {
-		return nil, err
-	}
-	if err := r.permit(e); err != nil {
 		return nil, err
 	}
 	err = d.do(ctx, r.caller(), func(ctx context.Context) error { return d.backend.Delete(ctx, rec.Material) })
