@@ -3,7 +3,6 @@ package agent
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"time"
 
@@ -116,16 +115,15 @@ func (a *Agent) leave(uid uint32) {
 	}
 }
 
-// refuse records that a connection was closed unread. A uid that keeps trying
-// gets a record a minute with a count, so that it cannot fill the disk.
+// refuse records that a connection was closed unread.
 func (a *Agent) refuse(id peer.Identity, reason string) {
-	before, record := a.refused.count(id.UID, time.Now())
+	before, record := a.turned.count(id.UID, time.Now())
 	if !record {
 		return
 	}
-	r := audit.Record{Kind: audit.KindDecision, Caller: callerRecord(id), Operation: "connect", Decision: deny, Detail: map[string]string{"reason": reason}}
-	if before > 0 {
-		r.Detail["unrecorded"] = fmt.Sprint(before)
+	r := audit.Record{
+		Kind: audit.KindDecision, Caller: callerRecord(id), Operation: "connect", Decision: deny,
+		Detail: withCount(map[string]string{"reason": reason}, before),
 	}
 	if err := a.Audit.Append(r); err != nil {
 		a.Log.Error("audit", "error", err)

@@ -65,7 +65,8 @@ type Agent struct {
 	devices map[string]*device // by backend name; fixed after New
 	policy  atomic.Pointer[policy.Policy]
 	watch   watchers
-	refused refusals
+	turned  refusals // connections
+	denied  refusals // requests
 
 	mu        sync.Mutex
 	perUID    map[uint32]int      // open connections
@@ -94,6 +95,8 @@ func New(o Options) (*Agent, error) {
 		perUID:   map[uint32]int{},
 		faults:   map[keyID]string{},
 		unlocked: map[keyID]time.Time{},
+		turned:   refusals{burst: refusedConnections},
+		denied:   refusals{burst: refusedRequests},
 	}
 	a.watch.init()
 	p, err := o.LoadPolicy()

@@ -1,20 +1,25 @@
 package agent
 
 import (
+	"strconv"
 	"sync"
 	"time"
 )
 
-// Of the refused connections of one uid, the first refusalBurst in a
-// refusalWindow are recorded one by one; the rest are counted.
+// Of what one uid is refused within a refusalWindow, so much is recorded one by
+// one and the rest is counted: nobody who is refused everything can fill the disk
+// on which everybody's signatures depend.
 const (
-	refusalBurst  = 20
-	refusalWindow = time.Minute
-	refusalUIDs   = 4096 // uids remembered at once
+	refusedConnections = 20
+	refusedRequests    = 200
+	refusalWindow      = time.Minute
+	refusalUIDs        = 4096 // uids remembered at once
 )
 
-// refusals counts refused connections by uid. The zero value is ready.
+// refusals counts what each uid is refused.
 type refusals struct {
+	burst int // recorded in one window
+
 	mu  sync.Mutex
 	uid map[uint32]*refusalCount
 }
@@ -42,10 +47,22 @@ func (r *refusals) count(uid uint32, now time.Time) (before int, record bool) {
 		before = c.unrecorded
 		*c = refusalCount{since: now}
 	}
-	if c.recorded >= refusalBurst {
+	if c.recorded >= r.burst {
 		c.unrecorded++
 		return 0, false
 	}
 	c.recorded++
 	return before, true
+}
+
+// withCount adds to a record's facts how many went unrecorded before it.
+func withCount(facts map[string]string, before int) map[string]string {
+	if before == 0 {
+		return facts
+	}
+	more := map[string]string{"unrecorded": strconv.Itoa(before)}
+	for name, fact := range facts {
+		more[name] = fact
+	}
+	return more
 }

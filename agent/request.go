@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strconv"
 	"sync/atomic"
+	"time"
 
 	"holdfast/agent/audit"
 	"holdfast/agent/keys"
@@ -146,6 +147,11 @@ func (r *request) permit(e entry) error {
 
 // deny records that the request is refused for the reason why, and returns why.
 func (r *request) deny(e entry, why error) error {
+	before, record := r.agent.denied.count(r.conn.peer.UID, time.Now())
+	if !record {
+		return why
+	}
+	e.detail = withCount(e.detail, before)
 	rec := audit.Record{Kind: audit.KindDecision, Decision: deny, Outcome: string(keys.KindOf(why))}
 	if err := r.append(e, rec); err != nil {
 		return err

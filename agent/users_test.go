@@ -286,6 +286,18 @@ func TestMachineKeysNeedARule(t *testing.T) {
 	}
 }
 
+func TestDeniedRequestsDoNotFillTheLog(t *testing.T) {
+	r := newRig(t)
+	before, conn := len(r.auditLines()), r.dial()
+	for range 300 {
+		in := wire.NameParameters{Name: "nosuch"}
+		wantKind(t, asKeysError(conn.Call(t.Context(), wire.GetKey, in, &wire.KeyReply{})), keys.Denied)
+	}
+	if got := len(r.auditLines()) - before; got != 200 {
+		t.Errorf("300 denied requests left %d records, want 200", got)
+	}
+}
+
 func TestRefusalsDoNotFillTheLog(t *testing.T) {
 	r := newRig(t, open)
 	before := len(r.auditLines())
