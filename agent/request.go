@@ -58,37 +58,33 @@ func (r *request) allow(op policy.Operation, key string, owner store.Owner) (ent
 	return e, r.deny(e, denied(op, key, r.conn.peer.UID))
 }
 
-// find resolves a key's name, the caller's own keys first and then the
-// machine's, and asks the policy. A key that is missing and a key that is
-// forbidden give the same answer.
+// find resolves a key's name and asks the policy. A key that is missing and a key
+// that is forbidden give the same answer, and the same record: callers can read
+// their own.
 func (r *request) find(op policy.Operation, name string) (store.Record, entry, error) {
 	e := entry{op: op, key: name, owner: r.self()}
 	if err := keys.CheckName(name); err != nil {
 		return store.Record{}, e, err
 	}
-	rec, ok := r.lookup(name)
-	if ok {
-		e.owner, e.purpose = rec.Owner, rec.Purpose
-	}
-	d := r.decide(op, name, e.owner)
-	e.rule = d.Rule
+	rec, ok := r.agent.lookup(r.conn.peer.UID, name)
+	d := r.decide(op, name, rec.Owner)
 	if !ok || !d.Allowed {
 		return store.Record{}, e, r.deny(e, denied(op, name, r.conn.peer.UID))
 	}
+	e.owner, e.purpose, e.rule = rec.Owner, rec.Purpose, d.Rule
 	return rec, e, nil
 }
 
 // machine is the owner of the keys that are no user's.
 const machine = 0
 
-func (r *request) lookup(name string) (store.Record, bool) {
-	if rec, ok := r.agent.Store.Get(r.conn.peer.UID, name); ok {
-		return rec, true
+// lookup returns the key that name means for a user: the user's own, else the
+// machine's.
+func (a *Agent) lookup(uid uint32, name string) (store.Record, bool) {
+	if rec, ok := a.Store.Get(uid, name); ok || !a.System {
+		return rec, ok
 	}
-	if !r.agent.System {
-		return store.Record{}, false
-	}
-	return r.agent.Store.Get(machine, name)
+	return a.Store.Get(machine, name)
 }
 
 func (r *request) self() store.Owner {

@@ -4,14 +4,12 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"slices"
 	"time"
 
 	"holdfast/agent/audit"
 	"holdfast/agent/keys"
 	"holdfast/agent/peer"
 	"holdfast/agent/policy"
-	"holdfast/agent/store"
 	"holdfast/agent/wire"
 )
 
@@ -57,32 +55,6 @@ func (a *Agent) notices() []wire.Notice {
 		}
 	}
 	return list
-}
-
-func (r *request) checkPolicy(_ context.Context, p *wire.CheckPolicyParameters) (*wire.CheckPolicyReply, error) {
-	if !r.privileged() && p.UID != r.conn.peer.UID {
-		return nil, &keys.Error{Kind: keys.Denied, Message: "only root and the agent's own uid may ask about another uid", Hint: "`holdfast policy check --file FILE` needs no agent"}
-	}
-	op := policy.Operation(p.Operation)
-	if !slices.Contains(policy.Operations(), op) {
-		return nil, &keys.Error{Kind: keys.BadRequest, Message: fmt.Sprintf("there is no operation %q", p.Operation), Hint: fmt.Sprintf("one of %v", policy.Operations())}
-	}
-	id := peer.Identity{UID: p.UID, User: r.agent.peers.Names.User(p.UID), Groups: p.GIDs, Unit: p.Unit}
-	if len(p.GIDs) > 0 {
-		id.GID = p.GIDs[0]
-	}
-	owner := store.Owner{UID: id.UID, User: id.User}
-	if rec, ok := r.agent.Store.Get(p.UID, p.Key); ok {
-		owner = rec.Owner
-	} else if rec, ok := r.agent.Store.Get(machine, p.Key); ok && r.agent.System {
-		owner = rec.Owner
-	}
-	d := r.agent.policy.Load().Decide(policy.Query{Peer: id, Operation: op, Key: p.Key, Owner: owner.UID, OwnerUser: owner.User})
-	reason := d.Reason
-	if d.Where != "" {
-		reason = d.Where + ": " + reason
-	}
-	return &wire.CheckPolicyReply{Allowed: d.Allowed, Rule: d.Rule, Reason: reason}, nil
 }
 
 // The number of records that TailAudit gives, and the most that it gives.

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -283,6 +284,39 @@ func TestMachineKeysNeedARule(t *testing.T) {
 	}
 	if a := r.as(bob, r.socket, wire.ListKeys, wire.Empty{}); !a.Lost {
 		t.Errorf("bob, whom no rule names: %+v, want a closed connection", a)
+	}
+}
+
+// What a user can learn of a key of the machine that no rule lets them use is what
+// they can learn of a key that does not exist.
+func TestForbiddenKeysCannotBeProbed(t *testing.T) {
+	r := newRig(t, system)
+	if a := r.as(0, r.listenAdmin(), wire.CreateKey, wire.CreateKeyParameters{Name: "machine-1", Purpose: "tls-client"}); a.Error != "" || a.Lost {
+		t.Fatalf("%+v", a)
+	}
+	asked := func(key string) string {
+		all := ""
+		for _, question := range []struct {
+			method string
+			in     any
+		}{
+			{wire.GetKey, wire.NameParameters{Name: key}},
+			{wire.TailAudit, wire.TailAuditParameters{Records: 1}},
+			{wire.CheckPolicy, wire.CheckPolicyParameters{UID: alice, GIDs: []uint32{}, Key: key, Operation: "sign-tls-client"}},
+		} {
+			a := r.as(alice, r.socket, question.method, question.in)
+			all += fmt.Sprintln(question.method, string(a.Reply), a.Error, a.Message)
+		}
+		changing := regexp.MustCompile(`\\"(time|seq|request|pid|start|prev)\\":(\\"[^"]*\\"|[0-9]+)`)
+		return changing.ReplaceAllString(strings.ReplaceAll(all, key, "KEY"), "")
+	}
+	forbidden, missing := asked("machine-1"), asked("machine-2")
+	if forbidden != missing {
+		t.Errorf("of a forbidden key:\n%s\nof a missing key:\n%s", forbidden, missing)
+	}
+	other := wire.CheckPolicyParameters{UID: alice, GIDs: []uint32{0}, Key: "machine-1", Operation: "sign-tls-client"}
+	if a := r.as(alice, r.socket, wire.CheckPolicy, other); a.Error != wire.ErrorName(keys.Denied) {
+		t.Errorf("alice asked as a member of another group: %+v", a)
 	}
 }
 

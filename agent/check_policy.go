@@ -1,0 +1,65 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"holdfast/agent/keys"
+	"holdfast/agent/peer"
+	"holdfast/agent/policy"
+	"holdfast/agent/store"
+	"holdfast/agent/wire"
+)
+
+// checkPolicy asks the policy without doing anything. Who administers the agent
+// may ask about anybody; others about themselves, and for them a key that is
+// missing and one that is forbidden stay the same.
+func (r *request) checkPolicy(_ context.Context, p *wire.CheckPolicyParameters) (*wire.CheckPolicyReply, error) {
+	op := policy.Operation(p.Operation)
+	if !slices.Contains(policy.Operations(), op) {
+		return nil, &keys.Error{Kind: keys.BadRequest, Message: fmt.Sprintf("there is no operation %.40q", p.Operation), Hint: fmt.Sprintf("one of %v", policy.Operations())}
+	}
+	if !r.privileged() {
+		return r.checkOwn(op, p)
+	}
+	id := peer.Identity{UID: p.UID, User: r.agent.peers.Names.User(p.UID), Groups: p.GIDs, Unit: p.Unit}
+	if len(p.GIDs) > 0 {
+		id.GID = p.GIDs[0]
+	}
+	owner := store.Owner{UID: id.UID, User: id.User}
+	if rec, ok := r.agent.lookup(p.UID, p.Key); ok {
+		owner = rec.Owner
+	}
+	return checked(r.agent.policy.Load().Decide(policy.Query{Peer: id, Operation: op, Key: p.Key, Owner: owner.UID, OwnerUser: owner.User})), nil
+}
+
+func checked(d policy.Decision) *wire.CheckPolicyReply {
+	reason := d.Reason
+	if d.Where != "" {
+		reason = d.Where + ": " + reason
+	}
+	return &wire.CheckPolicyReply{Allowed: d.Allowed, Rule: d.Rule, Reason: reason}
+}
+
+// checkOwn answers what find would, and for operations that concern no existing
+// key what allow would.
+func (r *request) checkOwn(op policy.Operation, p *wire.CheckPolicyParameters) (*wire.CheckPolicyReply, error) {
+	uid := r.conn.peer.UID
+	if p.UID != uid || len(p.GIDs) > 0 || p.Unit != "" {
+		return nil, &keys.Error{
+			Kind: keys.Denied, Message: "only root and the agent's own uid may ask about another uid, other groups or a unit",
+			Hint: "`holdfast policy check --file FILE` needs no agent",
+		}
+	}
+	switch op {
+	case policy.Create, policy.Adopt, policy.Status, policy.Audit:
+		return checked(r.decide(op, p.Key, r.self())), nil
+	}
+	if rec, ok := r.agent.lookup(uid, p.Key); ok {
+		if d := r.decide(op, p.Key, rec.Owner); d.Allowed {
+			return checked(d), nil
+		}
+	}
+	return &wire.CheckPolicyReply{Rule: "default", Reason: denied(op, p.Key, uid).Error()}, nil
+}
