@@ -117,7 +117,7 @@ func (a *Agent) leave(uid uint32) {
 
 // refuse records that a connection was closed unread.
 func (a *Agent) refuse(id peer.Identity, reason string) {
-	before, record := a.turned.count(id.UID, time.Now())
+	before, record := a.turned.count(id.UID, 1, time.Now())
 	if !record {
 		return
 	}

@@ -13,6 +13,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"os"
 	"sync"
@@ -65,8 +66,10 @@ type Agent struct {
 	devices map[string]*device // by backend name; fixed after New
 	policy  atomic.Pointer[policy.Policy]
 	watch   watchers
-	turned  refusals // connections
-	denied  refusals // requests
+	turned  tally // connections away
+	denied  tally // requests
+	paper   tally // requests that need no device
+	made    tally // keys
 
 	mu        sync.Mutex
 	perUID    map[uint32]int      // open connections
@@ -95,8 +98,10 @@ func New(o Options) (*Agent, error) {
 		perUID:   map[uint32]int{},
 		faults:   map[keyID]string{},
 		unlocked: map[keyID]time.Time{},
-		turned:   refusals{burst: refusedConnections},
-		denied:   refusals{burst: refusedRequests},
+		turned:   tally{most: refusedConnections},
+		denied:   tally{most: refusedRequests},
+		paper:    tally{most: paperwork},
+		made:     tally{most: makings},
 	}
 	a.watch.init()
 	p, err := o.LoadPolicy()
@@ -181,5 +186,5 @@ func (a *Agent) Shutdown(ctx context.Context) error {
 		}
 	}
 	<-done
-	return err
+	return errors.Join(err, a.Audit.Append(audit.Record{Kind: audit.KindStop}))
 }

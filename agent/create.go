@@ -87,6 +87,9 @@ func (r *request) add(ctx context.Context, op policy.Operation, rec store.Record
 		return r.again(old, rec)
 	}
 	d, err := r.agent.device(backend)
+	if err == nil {
+		err = r.quota(t)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -95,6 +98,9 @@ func (r *request) add(ctx context.Context, op policy.Operation, rec store.Record
 		return nil, err
 	}
 	err = r.addOn(ctx, d, &rec, t.PIN, make)
+	if old, ok := r.agent.Store.Get(rec.Owner.UID, rec.Name); err != nil && ok && repeats(old, rec) {
+		rec, err = old, nil // the first call was still at it when this one began
+	}
 	if err := r.outcome(e, err); err != nil {
 		return nil, err
 	}
@@ -105,10 +111,51 @@ func (r *request) add(ctx context.Context, op policy.Operation, rec store.Record
 
 // again answers a repeated request with the key that the first one made.
 func (r *request) again(old, asked store.Record) (*wire.KeyReply, error) {
-	if asked.RequestID != "" && asked.RequestID == old.RequestID && asked.Purpose == old.Purpose {
+	if repeats(old, asked) {
 		return &wire.KeyReply{Key: r.agent.wireKey(old)}, nil
 	}
 	return nil, &keys.Error{Kind: keys.BadRequest, Message: fmt.Sprintf("key %q already exists", old.Name), Hint: "choose another name, or `holdfast key delete " + old.Name + "`"}
+}
+
+// repeats reports whether asked is the request that made old, sent again.
+func repeats(old, asked store.Record) bool {
+	return asked.RequestID != "" && asked.RequestID == old.RequestID && asked.Purpose == old.Purpose
+}
+
+// What one user may have on a machine's agent. Persistent handles are few, and
+// everybody's.
+const (
+	maxKeys       = 64
+	maxPersistent = 2
+)
+
+// quota refuses a key that would be too much for one user of a machine's agent.
+// A user's own agent has no other users, and root answers for the machine.
+func (r *request) quota(t keys.Template) error {
+	uid := r.conn.peer.UID
+	if !r.agent.System || uid == machine {
+		return nil
+	}
+	all, persistent := 0, 0
+	for _, rec := range r.agent.Store.List() {
+		if rec.Owner.UID == uid {
+			all++
+		}
+		if rec.Owner.UID == uid && rec.Persistent {
+			persistent++
+		}
+	}
+	if all >= maxKeys || t.Persistent && persistent >= maxPersistent {
+		return &keys.Error{
+			Kind: keys.Denied, Message: fmt.Sprintf("a user of this machine has at most %d keys, %d of them persistent", maxKeys, maxPersistent),
+			Hint: "delete one that is not needed: `holdfast key list`, `holdfast key delete NAME`",
+		}
+	}
+	cost := 1
+	if t.Algorithm == keys.RS256 {
+		cost = rsaMaking
+	}
+	return r.agent.made.limit(uid, cost, "new keys")
 }
 
 // addOn makes the key on d, stores the record and has the key sign. When a step
@@ -181,7 +228,7 @@ func (r *request) trial(ctx context.Context, d *device, rec store.Record, pin []
 			return err
 		}
 	}
-	_, err = r.agent.signature(ctx, r.caller(), rec, s, []byte(trialMessage))
+	_, err = r.agent.signature(ctx, r.caller(), rec, s, []byte(trialMessage), func() error { return nil })
 	return err
 }
 

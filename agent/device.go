@@ -16,8 +16,10 @@ type device struct {
 	queue   *queue.Queue
 	changed func(keys.Status)
 
-	mu     sync.Mutex
-	status keys.Status
+	mu      sync.Mutex
+	status  keys.Status
+	asked   time.Time     // when status was last brought up to date
+	looking chan struct{} // closed when the look in progress is over; nil when there is none
 }
 
 func newDevice(b keys.Backend, l queue.Limits, changed func(keys.Status)) *device {
@@ -30,7 +32,7 @@ func (d *device) do(ctx context.Context, c queue.Caller, work func(context.Conte
 	err := d.queue.Do(ctx, c, work)
 	switch keys.KindOf(err) {
 	case keys.DeviceAbsent, keys.DeviceLocked, keys.DeviceWedged, keys.DeviceFailed, keys.IdentityChanged, keys.Busy:
-		go d.look(context.WithoutCancel(ctx), time.Second)
+		d.look(ctx, 0)
 	}
 	return err
 }
@@ -51,20 +53,59 @@ func ask[T any](ctx context.Context, d *device, c queue.Caller, work func(contex
 	return <-result, nil
 }
 
-// look asks the device for its state, waiting for at most patience, and tells
-// whoever watches when it is another one than before.
+// lookTime is how long the device may take to say how it is.
+const lookTime = 2 * time.Second
+
+// statusAge is how old an answer may be for those who only want to know: asking
+// costs device commands, which the queue does not share out.
+const statusAge = time.Second
+
+// glance returns the device's state, at most statusAge old unless the device takes
+// longer than patience to say more.
+func (d *device) glance(ctx context.Context, patience time.Duration) keys.Status {
+	d.mu.Lock()
+	fresh := time.Since(d.asked) < statusAge
+	d.mu.Unlock()
+	if fresh {
+		return d.last()
+	}
+	return d.look(ctx, patience)
+}
+
+// look asks the device for its state and waits for at most patience for the
+// answer. However many ask, the device is asked once at a time.
 func (d *device) look(ctx context.Context, patience time.Duration) keys.Status {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	d.mu.Lock()
+	if d.looking == nil {
+		d.looking = make(chan struct{})
+		go d.ask(d.looking)
+	}
+	over := d.looking
+	d.mu.Unlock()
+	wait := time.NewTimer(patience)
+	defer wait.Stop()
+	select {
+	case <-over:
+	case <-wait.C:
+	case <-ctx.Done():
+	}
+	return d.last()
+}
+
+// ask brings the state up to date, and tells whoever watches when it is another
+// one than before.
+func (d *device) ask(over chan struct{}) {
+	ctx, cancel := context.WithTimeout(context.Background(), lookTime)
 	defer cancel()
 	now := d.backend.Status(ctx)
 	d.mu.Lock()
 	before := d.status.State
-	d.status = now
+	d.status, d.asked, d.looking = now, time.Now(), nil
 	d.mu.Unlock()
+	close(over)
 	if before != "" && before != now.State {
 		d.changed(now)
 	}
-	return now
 }
 
 func (d *device) last() keys.Status {

@@ -3,26 +3,50 @@ package agent
 import (
 	"bytes"
 	"context"
+	"crypto/rsa"
 	"crypto/x509"
+	"encoding/base64"
 	"fmt"
 
 	"holdfast/agent/keys"
 	"holdfast/agent/policy"
 	"holdfast/agent/store"
 	"holdfast/agent/wire"
+	"holdfast/client/varlink"
 )
 
 // maxChain is how many certificates a chain may have.
 const maxChain = 10
 
+// listKeys shows of each chain the leaf alone, so that the keys that a user can
+// have fit into one answer.
 func (r *request) listKeys(_ context.Context, p *wire.ListKeysParameters) (*wire.ListKeysReply, error) {
 	reply := &wire.ListKeysReply{Keys: []wire.Key{}}
+	size := 0
 	for _, rec := range r.agent.Store.List() {
-		if r.shows(rec, p.All) {
-			reply.Keys = append(reply.Keys, r.agent.wireKey(rec))
+		if !r.shows(rec, p.All) {
+			continue
+		}
+		rec.Chain = rec.Chain[:min(len(rec.Chain), 1)]
+		k := r.agent.wireKey(rec)
+		reply.Keys = append(reply.Keys, k)
+		if size += wireSize(k); size > varlink.MaxMessage {
+			return nil, &keys.Error{Kind: keys.Unsupported, Message: "there are more keys than one answer holds", Hint: "`holdfast key show NAME` shows one of them"}
 		}
 	}
 	return reply, nil
+}
+
+// wireSize is at least what k takes in a reply, in bytes.
+func wireSize(k wire.Key) int {
+	size := 1 << 10
+	for _, b := range append([][]byte{k.PublicKey}, k.Chain...) {
+		size += base64.StdEncoding.EncodedLen(len(b))
+	}
+	for _, s := range k.Servers {
+		size += 2 * (len(s.Address) + len(s.CA))
+	}
+	return size
 }
 
 // shows reports whether a listing has rec: what the caller may list among their
@@ -45,6 +69,9 @@ func (r *request) getKey(_ context.Context, p *wire.NameParameters) (*wire.KeyRe
 }
 
 func (r *request) exportKey(_ context.Context, p *wire.NameParameters) (*wire.ExportKeyReply, error) {
+	if err := r.agent.paper.limit(r.conn.peer.UID, 1, "exports and certificates"); err != nil {
+		return nil, err
+	}
 	rec, d, e, err := r.permitted(policy.Export, p.Name)
 	if err != nil {
 		return nil, err
@@ -110,6 +137,9 @@ func (r *request) bindKey(_ context.Context, p *wire.BindKeyParameters) (*wire.K
 }
 
 func (r *request) installCertificate(_ context.Context, p *wire.InstallCertificateParameters) (*wire.KeyReply, error) {
+	if err := r.agent.paper.limit(r.conn.peer.UID, 1, "exports and certificates"); err != nil {
+		return nil, err
+	}
 	rec, e, err := r.find(policy.InstallCertificate, p.Name)
 	if err != nil {
 		return nil, err
@@ -145,12 +175,23 @@ func checkChain(chain [][]byte, public []byte) error {
 			return badChain(fmt.Sprintf("certificate %d of the chain does not parse", i+1))
 		case i == 0 && !bytes.Equal(c.RawSubjectPublicKeyInfo, public):
 			return badChain("the first certificate is for another key")
+		case tooLarge(c.PublicKey):
+			return badChain(fmt.Sprintf("certificate %d of the chain has a key of more than %d bits", i+1, maxRSABits))
 		case below != nil && below.CheckSignatureFrom(c) != nil:
 			return badChain(fmt.Sprintf("certificate %d of the chain is not signed by certificate %d", i, i+1))
 		}
 		below = c
 	}
 	return nil
+}
+
+// maxRSABits bounds the keys of issuers: checking a signature takes time that
+// grows with the square of their length.
+const maxRSABits = 8192
+
+func tooLarge(public any) bool {
+	key, ok := public.(*rsa.PublicKey)
+	return ok && key.N.BitLen() > maxRSABits
 }
 
 func badChain(fact string) error {

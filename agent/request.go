@@ -91,16 +91,6 @@ func (r *request) self() store.Owner {
 	return store.Owner{UID: r.conn.peer.UID, User: r.conn.peer.User}
 }
 
-// maySee reports whether the caller may list the key.
-func (r *request) maySee(id keyID) bool {
-	rec, ok := r.agent.Store.Get(id.owner, id.name)
-	owner := store.Owner{UID: id.owner}
-	if ok {
-		owner = rec.Owner
-	}
-	return r.decide(policy.List, id.name, owner).Allowed
-}
-
 // privileged reports whether the caller administers the agent: root, or the
 // agent's own uid.
 func (r *request) privileged() bool {
@@ -143,7 +133,7 @@ func (r *request) permit(e entry) error {
 
 // deny records that the request is refused for the reason why, and returns why.
 func (r *request) deny(e entry, why error) error {
-	before, record := r.agent.denied.count(r.conn.peer.UID, time.Now())
+	before, record := r.agent.denied.count(r.conn.peer.UID, 1, time.Now())
 	if !record {
 		return why
 	}

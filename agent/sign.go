@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 
@@ -33,7 +34,7 @@ func (r *request) sign(ctx context.Context, op policy.Operation, name, scheme st
 	if err := r.permit(e); err != nil {
 		return nil, err
 	}
-	signature, err := r.agent.signature(ctx, r.caller(), rec, s, msg)
+	signature, err := r.agent.signature(ctx, r.caller(), rec, s, msg, func() error { return r.still(op, rec) })
 	if err == nil {
 		err = r.stillThere()
 	}
@@ -59,9 +60,20 @@ func (r *request) usable(rec store.Record, scheme string) (keys.Scheme, error) {
 	return s, nil
 }
 
-// signature hashes msg, has the device sign it in the caller's turn, and lets
-// the signature go only when it verifies under the recorded public key.
-func (a *Agent) signature(ctx context.Context, c queue.Caller, rec store.Record, s keys.Scheme, msg []byte) ([]byte, error) {
+// still decides once more when the caller's turn has come: by then the policy may
+// be another one, and the key gone or replaced.
+func (r *request) still(op policy.Operation, rec store.Record) error {
+	now, ok := r.agent.Store.Get(rec.Owner.UID, rec.Name)
+	if !ok || !bytes.Equal(now.Material.Public, rec.Material.Public) || !r.decide(op, rec.Name, now.Owner).Allowed {
+		return denied(op, rec.Name, r.conn.peer.UID)
+	}
+	return nil
+}
+
+// signature hashes msg, has the device sign it in the caller's turn if still
+// allows it then, and lets the signature go only when it verifies under the
+// recorded public key.
+func (a *Agent) signature(ctx context.Context, c queue.Caller, rec store.Record, s keys.Scheme, msg []byte, still func() error) ([]byte, error) {
 	d, err := a.device(rec.Material.Backend)
 	if err != nil {
 		return nil, err
@@ -72,6 +84,9 @@ func (a *Agent) signature(ctx context.Context, c queue.Caller, rec store.Record,
 	}
 	digest := s.Digest(msg)
 	signature, err := ask(ctx, d, c, func(ctx context.Context) ([]byte, error) {
+		if err := still(); err != nil {
+			return nil, err
+		}
 		return d.backend.Sign(ctx, rec.Material, s, digest)
 	})
 	if err != nil {

@@ -18,6 +18,9 @@ import (
 const statusPatience = time.Second
 
 func (r *request) getStatus(ctx context.Context, _ *wire.Empty) (*wire.GetStatusReply, error) {
+	if _, err := r.allow(policy.Status, "", r.self()); err != nil {
+		return nil, err
+	}
 	a := r.agent
 	reply := &wire.GetStatusReply{
 		Version: a.Version, PID: os.Getpid(), Started: a.started, Mode: "user",
@@ -28,7 +31,7 @@ func (r *request) getStatus(ctx context.Context, _ *wire.Empty) (*wire.GetStatus
 		reply.Mode = "system"
 	}
 	for _, b := range a.Backends {
-		reply.Devices = append(reply.Devices, wireDevice(a.devices[b.Name()].look(ctx, statusPatience)))
+		reply.Devices = append(reply.Devices, wireDevice(a.devices[b.Name()].glance(ctx, statusPatience)))
 	}
 	for _, rec := range a.Store.List() {
 		if r.shows(rec, false) {

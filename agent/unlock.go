@@ -1,8 +1,10 @@
 package agent
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"holdfast/agent/keys"
@@ -66,13 +68,23 @@ func (r *request) tryPIN(ctx context.Context, d *device, rec store.Record, pin [
 	if err := records.SpendPINTry(uid, name); err != nil {
 		return err
 	}
+	var begun atomic.Bool  // by the device's work or, to call it off, by us
+	pin = bytes.Clone(pin) // the work may go on when its caller has left and wiped theirs
 	err := d.do(ctx, r.caller(), func(ctx context.Context) error {
+		defer clear(pin)
+		if begun.Swap(true) {
+			return context.Canceled
+		}
 		return d.backend.Unlock(ctx, rec.Material, pin, until)
 	})
+	unseen := !begun.Swap(true)
 	switch keys.KindOf(err) {
 	case "":
 		return records.ClearPINTries(uid, name)
-	case keys.Busy, keys.DeviceAbsent, keys.DeviceLocked, keys.PINBlocked: // the device never saw the PIN
+	case keys.Busy, keys.DeviceAbsent, keys.DeviceLocked, keys.PINBlocked: // kinds that say so
+		unseen = true
+	}
+	if unseen { // the device never saw the PIN
 		if e := records.ReturnPINTry(uid, name); e != nil {
 			r.agent.Log.Error("PIN try", "error", e)
 		}

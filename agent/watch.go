@@ -3,8 +3,10 @@ package agent
 import (
 	"context"
 	"sync"
+	"time"
 
 	"holdfast/agent/keys"
+	"holdfast/agent/policy"
 	"holdfast/agent/wire"
 	"holdfast/client/varlink"
 )
@@ -81,8 +83,11 @@ func (w *watchers) close() {
 // outlived.
 var errWatchEnds = &keys.Error{Kind: keys.Busy, Message: "the watch ended", Hint: "connect again, and ask for the present state"}
 
-// watchCall sends changes as they come. Anybody who was admitted may watch; of
-// keys they hear what policy lets them list.
+// watchPulse is how often a watch makes sure that its caller still lives.
+const watchPulse = 30 * time.Second
+
+// watchCall sends changes as they come. Of keys a caller hears what policy lets
+// them list at that moment, of the rest what policy lets them know of the agent.
 func (a *Agent) watchCall(ctx context.Context, call *varlink.Call) error {
 	var p wire.Empty
 	if err := call.Decode(&p); err != nil {
@@ -91,17 +96,23 @@ func (a *Agent) watchCall(ctx context.Context, call *varlink.Call) error {
 	r := a.newRequest(ctx)
 	ch := a.watch.subscribe()
 	defer a.watch.unsubscribe(ch)
+	pulse := time.NewTicker(watchPulse)
+	defer pulse.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-call.Stopping():
 			return errWatchEnds
+		case <-pulse.C:
+			if err := r.stillThere(); err != nil {
+				return err
+			}
 		case e, ok := <-ch:
 			if !ok {
 				return errWatchEnds
 			}
-			if e.key != nil && !r.maySee(*e.key) {
+			if !r.mayHear(e) {
 				continue
 			}
 			if err := call.Continue(wire.WatchReply{What: e.what, Name: e.name, State: e.state}); err != nil {
@@ -109,4 +120,16 @@ func (a *Agent) watchCall(ctx context.Context, call *varlink.Call) error {
 			}
 		}
 	}
+}
+
+// mayHear reports whether the caller may know of an event.
+func (r *request) mayHear(e event) bool {
+	if e.key == nil {
+		return r.decide(policy.Status, "", r.self()).Allowed
+	}
+	rec, ok := r.agent.Store.Get(e.key.owner, e.key.name)
+	if !ok {
+		rec.Owner.UID = e.key.owner // a key that is gone
+	}
+	return r.decide(policy.List, e.key.name, rec.Owner).Allowed
 }
