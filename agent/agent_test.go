@@ -47,7 +47,14 @@ type rig struct {
 type device struct {
 	*keystest.Memory
 	deleted atomic.Int32
+	asked   atomic.Int32
 	persist func() error
+}
+
+// Status implements keys.Backend.
+func (d *device) Status(ctx context.Context) keys.Status {
+	d.asked.Add(1)
+	return d.Memory.Status(ctx)
 }
 
 // Persist implements keys.Backend.
@@ -112,6 +119,12 @@ func (r *rig) listenAdmin() string {
 	}
 	go r.agent.Serve(r.t.Context(), s)
 	return path
+}
+
+// restart stops the agent and starts another one in its place.
+func (r *rig) restart() {
+	r.stop()
+	r.start()
 }
 
 func (r *rig) stop() {
