@@ -96,20 +96,23 @@ func (a *Agent) identify(conn *net.UnixConn) (p *peer.Peer, err error) {
 	return p, err
 }
 
-// enter counts a connection of uid, or reports that the uid has too many.
+// enter counts a connection of uid, or reports that there are too many, of this
+// uid or of all.
 func (a *Agent) enter(uid uint32) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.perUID[uid] >= a.Limits.ConnectionsPerPeer {
+	if a.perUID[uid] >= a.Limits.ConnectionsPerPeer || a.total >= a.Limits.Connections {
 		return false
 	}
 	a.perUID[uid]++
+	a.total++
 	return true
 }
 
 func (a *Agent) leave(uid uint32) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	a.total--
 	if a.perUID[uid]--; a.perUID[uid] == 0 {
 		delete(a.perUID, uid)
 	}

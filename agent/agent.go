@@ -47,7 +47,8 @@ type Options struct {
 // Limits bounds what callers can use up.
 type Limits struct {
 	Queue              queue.Limits
-	ConnectionsPerPeer int           // open connections of one uid; default 1024
+	ConnectionsPerPeer int           // open connections of one uid; default 320
+	Connections        int           // open connections of all uids; default 4096
 	UnlockDefault      time.Duration // how long a PIN unlocks a key; default 15 min
 	UnlockMax          time.Duration // the longest a caller may ask for; default 1 h
 	Request            time.Duration // one request, queue included; default 60 s (key creation: 5 min)
@@ -73,6 +74,7 @@ type Agent struct {
 
 	mu        sync.Mutex
 	perUID    map[uint32]int      // open connections
+	total     int                 // of all uids
 	faults    map[keyID]string    // keys that produced a wrong signature: not used again before a reload
 	unlocked  map[keyID]time.Time // until when
 	open      sync.WaitGroup      // connections
@@ -123,7 +125,8 @@ func (o *Options) setDefaults() {
 	l := &o.Limits
 	setDefault(&l.Queue.PerPeer, 256)
 	setDefault(&l.Queue.Total, 1024)
-	setDefault(&l.ConnectionsPerPeer, 1024)
+	setDefault(&l.ConnectionsPerPeer, 320)
+	setDefault(&l.Connections, 4096)
 	setDefault(&l.UnlockDefault, 15*time.Minute)
 	setDefault(&l.UnlockMax, time.Hour)
 	setDefault(&l.Request, time.Minute)

@@ -545,6 +545,18 @@ func TestRecordComesBeforeTheDevicesPlace(t *testing.T) {
 	}
 }
 
+func TestConnectionsOfAllUsersAreBounded(t *testing.T) {
+	r := newRig(t, func(r *rig) { r.options.Limits.Connections = 2 })
+	for range 2 {
+		if err := r.dial().Call(t.Context(), wire.ListKeys, wire.Empty{}, &wire.ListKeysReply{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := r.call(wire.ListKeys, wire.Empty{}, &wire.ListKeysReply{}); err == nil {
+		t.Error("a third connection was served")
+	}
+}
+
 func TestConnectionsOfOneUserAreBounded(t *testing.T) {
 	r := newRig(t, func(r *rig) { r.options.Limits.ConnectionsPerPeer = 3 })
 	for range 3 {

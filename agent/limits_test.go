@@ -225,6 +225,7 @@ func certificate(name string) *x509.Certificate {
 
 func TestStopIsRecorded(t *testing.T) {
 	r := newRig(t)
+	r.create("alice", keys.TLSClient) // the agent serves
 	r.restart()
 	lines := strings.Join(r.auditLines(), "\n")
 	if !strings.Contains(lines, `"kind":"stop"`) || strings.Count(lines, `"kind":"start"`) != 2 {

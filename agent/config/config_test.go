@@ -65,7 +65,7 @@ func fieldsOf(c *Config) fields {
 
 func defaultLimits() Limits {
 	return Limits{
-		QueuePerPeer: 256, QueueTotal: 1024, ConnectionsPerUID: 512,
+		QueuePerPeer: 256, QueueTotal: 1024, ConnectionsPerUID: 320,
 		UnlockDefault: 15 * time.Minute, UnlockMax: time.Hour,
 	}
 }
@@ -251,7 +251,7 @@ func TestExplain(t *testing.T) {
 	want := []string{
 		"system false (default)", "state /s (--state)", "socket /run/user/1000/holdfast/agent.sock (default)", "admin-socket - (default)",
 		"policy - (default)", "device none (--device)", "piv off (default)", "audit /s/audit.log (default)", "owner-auth-file - (default)",
-		"limits.queue-per-peer 256 (default)", "limits.queue-total 1024 (default)", "limits.connections-per-uid 512 (default)",
+		"limits.queue-per-peer 256 (default)", "limits.queue-total 1024 (default)", "limits.connections-per-uid 320 (default)",
 		"limits.unlock-seconds 900 (default)", "limits.unlock-max-seconds 3600 (default)",
 	}
 	if g, w := strings.Join(got, "\n"), strings.Join(want, "\n"); g != w {

@@ -39,7 +39,7 @@ func Example() {
 	// owner-auth-file             -                        (default)
 	// limits.queue-per-peer       256                      (default)
 	// limits.queue-total          1024                     (default)
-	// limits.connections-per-uid  512                      (default)
+	// limits.connections-per-uid  320                      (default)
 	// limits.unlock-seconds       900                      (default)
 	// limits.unlock-max-seconds   3600                     (default)
 }

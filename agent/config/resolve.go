@@ -116,7 +116,7 @@ func (c *Config) fillIn(getenv func(string) string) error {
 		{"audit", filepath.Join(c.State, "audit.log")},
 		{"limits.queue-per-peer", "256"},
 		{"limits.queue-total", "1024"},
-		{"limits.connections-per-uid", "512"},
+		{"limits.connections-per-uid", "320"},
 		{"limits.unlock-seconds", "900"},
 		{"limits.unlock-max-seconds", "3600"},
 	} {

@@ -10,6 +10,8 @@ import (
 	"log/slog"
 	"os"
 
+	"golang.org/x/sys/unix"
+
 	"holdfast/agent"
 	"holdfast/agent/audit"
 	"holdfast/agent/config"
@@ -97,8 +99,19 @@ func assemble(c *config.Config, log *slog.Logger) (_ *daemon, err error) {
 	return d, d.listen(passed)
 }
 
+// spareDescriptors are not for callers: files, the device, sockets.
+const spareDescriptors = 256
+
+// limits adds to the configured ones how many connections the process has
+// descriptors for: each takes one for the socket and one for the caller's process.
 func limits(l config.Limits) agent.Limits {
+	connections := 0
+	var files unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err == nil && files.Cur < 1<<20 {
+		connections = max(int(files.Cur)-spareDescriptors, 64) / 2
+	}
 	return agent.Limits{
+		Connections:        connections,
 		Queue:              queue.Limits{PerPeer: l.QueuePerPeer, Total: l.QueueTotal},
 		ConnectionsPerPeer: l.ConnectionsPerUID,
 		UnlockDefault:      l.UnlockDefault,

@@ -16,6 +16,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
+	"runtime/debug"
 	"syscall"
 	"time"
 
@@ -25,6 +26,10 @@ import (
 
 // drainTime is how long requests in progress may take once we are told to stop.
 const drainTime = 5 * time.Second
+
+// memoryLimit makes the garbage collector work harder before the unit's MemoryMax
+// is reached.
+const memoryLimit = 192 << 20
 
 // selfCheck is how often the agent makes sure that its sockets are still its
 // own, and recovery how often it looks at a device that is not ready.
@@ -43,6 +48,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	// other threads, which costs more than the work itself, and a flood of requests
 	// cannot take more than one core.
 	runtime.GOMAXPROCS(1)
+	debug.SetMemoryLimit(memoryLimit)
 	fs := flag.NewFlagSet("holdfast-agent", flag.ContinueOnError)
 	fs.SetOutput(stderr)
 	c, done, err := configure(fs, args, stdout)

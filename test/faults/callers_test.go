@@ -140,7 +140,7 @@ const (
 	slowSign     = 50 * time.Millisecond
 	politeMedian = 250 * time.Millisecond
 	politeWorst  = time.Second
-	flooders     = 300
+	flooders     = 310
 )
 
 // TestFlood has one uid keep as many requests waiting as it can. Another uid that
