@@ -11,6 +11,8 @@ agent() { systemctl show -p MainPID --value holdfast-agent.service; }
 bob() { setpriv --reuid=bob --regid=bob --clear-groups env HOME=/home/bob XDG_RUNTIME_DIR="/run/user/$(id -u bob)" "$@"; }
 until_exists() { for _ in $(seq 100); do [ -e "$1" ] && return; sleep 0.1; done; }
 
+# A small Debian lacks it, and the units must not need it.
+rm -f /bin/kill
 install -m755 "$here/holdfast-agent" /usr/bin/holdfast-agent
 install -m644 "$here"/system/* /etc/systemd/system/
 install -m644 "$here"/user/* /etc/systemd/user/
