@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"time"
 
@@ -27,9 +28,9 @@ func connectionOf(ctx context.Context) *connection {
 // Serve accepts callers on s until the socket is closed. When ctx ends, calls
 // in progress finish and idle connections close.
 func (a *Agent) Serve(ctx context.Context, s *Socket) error {
-	a.mu.Lock()
-	a.listeners = append(a.listeners, s)
-	a.mu.Unlock()
+	if !a.adopt(s) {
+		return s.Close()
+	}
 	for delay := time.Duration(0); ; {
 		conn, err := s.accept()
 		if errors.Is(err, net.ErrClosed) {
@@ -50,6 +51,35 @@ func (a *Agent) Serve(ctx context.Context, s *Socket) error {
 		}()
 	}
 }
+
+// adopt makes s one of the agent's sockets, unless the agent has been shut down.
+func (a *Agent) adopt(s *Socket) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !a.stopped {
+		a.listeners = append(a.listeners, s)
+	}
+	return !a.stopped
+}
+
+// CheckSockets makes sure that the agent's sockets are still its own, and listens
+// anew where somebody removed or replaced one.
+func (a *Agent) CheckSockets() {
+	for _, s := range a.listenersNow() {
+		replaced, err := s.Check()
+		if !replaced && err == nil {
+			continue
+		}
+		a.Log.Error("somebody replaced a socket", "path", s.path, "error", err)
+		r := audit.Record{Kind: kindSocket, Detail: map[string]string{"path": s.path, "listening": fmt.Sprint(err == nil)}}
+		if err := a.Audit.Append(r); err != nil {
+			a.Log.Error("audit", "error", err)
+		}
+	}
+}
+
+// kindSocket is an audit record about a socket that was not the agent's any more.
+const kindSocket audit.Kind = "socket-replaced"
 
 func (a *Agent) listenersNow() []*Socket {
 	a.mu.Lock()

@@ -79,6 +79,7 @@ type Agent struct {
 	unlocked  map[keyID]time.Time // until when
 	open      sync.WaitGroup      // connections
 	listeners []*Socket
+	stopped   bool
 }
 
 // keyID names a key record.
@@ -172,6 +173,9 @@ func (a *Agent) Alive() error {
 // Shutdown stops accepting, lets calls in progress finish until ctx ends, and
 // returns when no connection and no device work is left.
 func (a *Agent) Shutdown(ctx context.Context) error {
+	a.mu.Lock()
+	a.stopped = true
+	a.mu.Unlock()
 	for _, l := range a.listenersNow() {
 		l.Close()
 	}

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"time"
@@ -84,16 +85,16 @@ func (r *request) add(ctx context.Context, op policy.Operation, rec store.Record
 		return nil, err
 	}
 	if old, ok := r.agent.Store.Get(rec.Owner.UID, rec.Name); ok {
-		return r.again(old, rec)
+		return r.again(e, old, rec)
 	}
+	e.purpose = rec.Purpose
 	d, err := r.agent.device(backend)
 	if err == nil {
 		err = r.quota(t)
 	}
 	if err != nil {
-		return nil, err
+		return nil, r.deny(e, err)
 	}
-	e.purpose = rec.Purpose
 	if err := r.permit(e); err != nil {
 		return nil, err
 	}
@@ -110,11 +111,14 @@ func (r *request) add(ctx context.Context, op policy.Operation, rec store.Record
 }
 
 // again answers a repeated request with the key that the first one made.
-func (r *request) again(old, asked store.Record) (*wire.KeyReply, error) {
+func (r *request) again(e entry, old, asked store.Record) (*wire.KeyReply, error) {
 	if repeats(old, asked) {
 		return &wire.KeyReply{Key: r.agent.wireKey(old)}, nil
 	}
-	return nil, &keys.Error{Kind: keys.BadRequest, Message: fmt.Sprintf("key %q already exists", old.Name), Hint: "choose another name, or `holdfast key delete " + old.Name + "`"}
+	return nil, r.deny(e, &keys.Error{
+		Kind: keys.BadRequest, Message: fmt.Sprintf("key %q already exists", old.Name),
+		Hint: "choose another name, or `holdfast key delete " + old.Name + "`",
+	})
 }
 
 // repeats reports whether asked is the request that made old, sent again.
@@ -165,6 +169,12 @@ func (r *request) addOn(ctx context.Context, d *device, rec *store.Record, pin [
 	if err != nil {
 		return err
 	}
+	if r.agent.known(m.Public) { // nothing to undo: what the device holds belongs to the record that is there
+		return &keys.Error{
+			Kind: keys.Denied, Message: "this key is in use already, by this or another name, and its purpose stays what it is",
+			Hint: "make a key of its own for each purpose: `holdfast key create`",
+		}
+	}
 	if err := describe(rec, m, d.look(ctx, statusPatience)); err != nil {
 		return r.undo(d, m, err)
 	}
@@ -192,6 +202,18 @@ func unwritten(err error) error {
 		Kind: keys.Internal, Message: "the key's record cannot be written",
 		Hint: "look at the disk that holds the agent's state; the agent's log has the cause", Err: err,
 	}
+}
+
+// known reports whether a record of anybody has this public key. A key file can be
+// adopted again, and the TPM does not know what for: without this a key would have
+// as many purposes, and owners, as it has names.
+func (a *Agent) known(public []byte) bool {
+	for _, rec := range a.Store.List() {
+		if bytes.Equal(rec.Material.Public, public) {
+			return true
+		}
+	}
+	return false
 }
 
 // describe completes a record with what the device made.

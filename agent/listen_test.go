@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"holdfast/agent"
+	"holdfast/agent/keys"
 	"holdfast/agent/wire"
 )
 
@@ -87,6 +88,7 @@ func TestSocketHasTheModeThatWasAsked(t *testing.T) {
 
 func TestReplacedSocketIsMadeAnew(t *testing.T) {
 	r := newRig(t)
+	r.create("alice", keys.TLSClient) // the agent serves
 	if replaced, err := r.use.Check(); replaced || err != nil {
 		t.Errorf("Check of an untouched socket: %v, %v", replaced, err)
 	}
@@ -98,8 +100,9 @@ func TestReplacedSocketIsMadeAnew(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer squatter.Close()
-	if replaced, err := r.use.Check(); !replaced || err != nil {
-		t.Fatalf("Check of a replaced socket: %v, %v", replaced, err)
+	r.agent.CheckSockets()
+	if last := r.auditLines()[len(r.auditLines())-1]; !strings.Contains(last, `"socket-replaced"`) || !strings.Contains(last, r.socket) {
+		t.Errorf("the last record is %s", last)
 	}
 	if err := r.call(wire.ListKeys, wire.Empty{}, &wire.ListKeysReply{}); err != nil {
 		t.Errorf("after Check: %v", err)

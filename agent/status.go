@@ -52,6 +52,9 @@ func (a *Agent) notices() []wire.Notice {
 	if fault := a.Audit.Fault(); fault != nil {
 		list = append(list, wire.Notice{Message: "the audit log: " + fault.Error(), Hint: "nothing is signed that cannot be recorded: look at " + a.AuditPath + " and its disk"})
 	}
+	if a.policy.Load().AcceptRacyUnits {
+		list = append(list, wire.Notice{Message: "the policy accepts units that the kernel cannot tell for certain (accept-racy-units)", Hint: "leave it out on Linux 6.5 and later"})
+	}
 	if a.Notices != nil {
 		for _, n := range a.Notices() {
 			list = append(list, wire.Notice(n))

@@ -93,24 +93,29 @@ func (r *request) tryPIN(ctx context.Context, d *device, rec store.Record, pin [
 }
 
 func (r *request) lockKeys(_ context.Context, p *wire.LockKeysParameters) (*wire.Empty, error) {
-	recs := []store.Record{}
 	if p.Name != "" {
-		rec, _, err := r.find(policy.Unlock, p.Name)
-		if err != nil {
-			return nil, err
+		rec, e, err := r.find(policy.Unlock, p.Name)
+		if err == nil {
+			err = r.lock(rec, e)
 		}
-		recs = append(recs, rec)
-	} else {
-		for _, rec := range r.agent.Store.List() {
-			if rec.Material.PIN && rec.Owner.UID == r.conn.peer.UID {
-				recs = append(recs, rec)
+		return &wire.Empty{}, err
+	}
+	for _, rec := range r.agent.Store.List() {
+		if rec.Owner.UID == r.conn.peer.UID && r.agent.unlockedUntil(idOf(rec)) != nil {
+			if err := r.lock(rec, entry{key: rec.Name, owner: rec.Owner, purpose: rec.Purpose}); err != nil {
+				return nil, err
 			}
 		}
 	}
-	for _, rec := range recs {
-		r.agent.lock(rec)
-	}
 	return &wire.Empty{}, nil
+}
+
+// lock locks the key first and records it afterwards: a log that cannot be written
+// must not keep a key open.
+func (r *request) lock(rec store.Record, e entry) error {
+	r.agent.lock(rec)
+	e.op = "lock"
+	return r.outcome(e, nil)
 }
 
 // lock forgets what unlocking left. It needs no turn in the queue: a key must

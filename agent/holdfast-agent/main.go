@@ -113,7 +113,7 @@ func (d *daemon) run(signals <-chan os.Signal) error {
 		case err := <-failed:
 			return err
 		case <-check.C:
-			d.checkSockets()
+			d.agent.CheckSockets()
 		case s := <-signals:
 			if s == syscall.SIGHUP {
 				d.reload()
@@ -138,16 +138,6 @@ func (d *daemon) reload() {
 		notify.Status("")
 	}
 	notify.Ready()
-}
-
-// checkSockets listens anew where somebody removed or replaced our socket.
-func (d *daemon) checkSockets() {
-	for _, s := range d.sockets {
-		replaced, err := s.Check()
-		if err != nil || replaced {
-			d.log.Error("somebody replaced our socket", "listening again", err == nil, "error", err)
-		}
-	}
 }
 
 // shutdown lets requests in progress finish.
