@@ -67,10 +67,11 @@ type Agent struct {
 	devices map[string]*device // by backend name; fixed after New
 	policy  atomic.Pointer[policy.Policy]
 	watch   watchers
-	turned  tally // connections away
-	denied  tally // requests
-	paper   tally // requests that need no device
-	made    tally // keys
+	reader  chan struct{} // holds a token while somebody reads the audit log
+	turned  tally         // connections away
+	denied  tally         // requests
+	paper   tally         // requests that need no device
+	made    tally         // keys
 
 	mu        sync.Mutex
 	perUID    map[uint32]int      // open connections
@@ -101,6 +102,7 @@ func New(o Options) (*Agent, error) {
 		perUID:   map[uint32]int{},
 		faults:   map[keyID]string{},
 		unlocked: map[keyID]time.Time{},
+		reader:   make(chan struct{}, 1),
 		turned:   tally{most: refusedConnections},
 		denied:   tally{most: refusedRequests},
 		paper:    tally{most: paperwork},

@@ -3,8 +3,13 @@ package agent_test
 import (
 	"bytes"
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
 	"crypto/sha256"
+	"crypto/x509"
 	"encoding/json"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"net"
@@ -505,8 +510,91 @@ func (r *rig) waitForWatcher() {
 func TestBoundKeysAreRefusedUntilServersCanBeVerified(t *testing.T) {
 	r := newRig(t)
 	r.create("alice", keys.TLSClient)
+	bound, _ := r.store.Get(uint32(os.Getuid()), "alice")
+	bound.Servers = []store.Server{{Address: "api.example:6443", CA: selfSigned(t)}}
+	if err := r.store.Replace(bound); err != nil {
+		t.Fatal(err)
+	}
+	_, err := r.signClient("alice")
+	wantKind(t, err, keys.Unsupported)
 	p := wire.BindKeyParameters{Name: "alice", Servers: []wire.Server{{Address: "api.example:6443", CA: "x"}}}
 	wantKind(t, r.call(wire.BindKey, p, &wire.KeyReply{}), keys.Unsupported)
+}
+
+// selfSigned returns a certificate in PEM.
+func selfSigned(t *testing.T) string {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.CreateCertificate(rand.Reader, certificate("ca"), certificate("ca"), key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
+}
+
+// A key file that is adopted again does not get another purpose.
+func TestAKeyHasOneRecord(t *testing.T) {
+	r := newRig(t)
+	r.create("alice", keys.TLSClient)
+	var file wire.ExportKeyReply
+	if err := r.call(wire.ExportKey, wire.NameParameters{Name: "alice"}, &file); err != nil {
+		t.Fatal(err)
+	}
+	for _, purpose := range []string{"tls-server", "tls-client"} {
+		p := wire.AdoptKeyParameters{Name: "again", Purpose: purpose, File: file.File, AllowImported: true}
+		wantKind(t, r.call(wire.AdoptKey, p, &wire.KeyReply{}), keys.Denied)
+	}
+	if _, err := r.signClient("alice"); err != nil {
+		t.Errorf("the key itself, afterwards: %v", err)
+	}
+	if err := r.call(wire.DeleteKey, wire.NameParameters{Name: "alice"}, &wire.Empty{}); err != nil {
+		t.Fatal(err)
+	}
+	p := wire.AdoptKeyParameters{Name: "again", Purpose: "tls-client", File: file.File}
+	if err := r.call(wire.AdoptKey, p, &wire.KeyReply{}); err != nil {
+		t.Errorf("adopted after it was deleted: %v", err)
+	}
+}
+
+// A caller who leaves while the key is made finds it there with the same request.
+func TestLeavingDoesNotBreakCreation(t *testing.T) {
+	r := newRig(t)
+	r.memory.Delay(50 * time.Millisecond)
+	p := wire.CreateKeyParameters{Name: "alice", Purpose: "tls-client", RequestID: "one"}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	if err := r.dial().Call(ctx, wire.CreateKey, p, &wire.KeyReply{}); err == nil {
+		t.Fatal("the key was there at once")
+	}
+	r.waitForRecord(`"outcome":"ok"`, `"create"`)
+	before := r.memory.Signs()
+	if err := r.call(wire.CreateKey, p, &wire.KeyReply{}); err != nil {
+		t.Error(err)
+	}
+	if r.memory.Signs() != before {
+		t.Error("the repeat made another key")
+	}
+}
+
+func TestTailFitsIntoOneReply(t *testing.T) {
+	r := newRig(t)
+	for range 700 {
+		err := r.audit.Append(audit.Record{Kind: "test", Detail: map[string]string{"long": strings.Repeat("x", 500), "more": strings.Repeat("\"", 500)}})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	var reply wire.TailAuditReply
+	if err := r.call(wire.TailAudit, wire.TailAuditParameters{Records: 500}, &reply); err != nil {
+		t.Fatal(err)
+	}
+	lines := r.auditLines()
+	if n := len(reply.Records); n < 50 || reply.Records[n-1] != lines[len(lines)-1] {
+		t.Errorf("got %d records, want many and the newest last", n)
+	}
 }
 
 func TestFailedStoreLeavesNothingInTheDevice(t *testing.T) {

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"holdfast/agent/peer"
 	"holdfast/agent/policy"
 	"holdfast/agent/wire"
+	"holdfast/client/varlink"
 )
 
 // statusPatience is how long GetStatus waits for a device that is busy or
@@ -69,7 +71,7 @@ const (
 	tailMax     = 500
 )
 
-func (r *request) tailAudit(_ context.Context, p *wire.TailAuditParameters) (*wire.TailAuditReply, error) {
+func (r *request) tailAudit(ctx context.Context, p *wire.TailAuditParameters) (*wire.TailAuditReply, error) {
 	n := p.Records
 	setDefault(&n, tailDefault)
 	if n < 1 || n > tailMax {
@@ -78,24 +80,61 @@ func (r *request) tailAudit(_ context.Context, p *wire.TailAuditParameters) (*wi
 	if _, err := r.allow(policy.Audit, "", r.self()); err != nil {
 		return nil, err
 	}
+	if err := r.reading(ctx); err != nil {
+		return nil, err
+	}
+	defer r.read()
 	all, uid := r.privileged(), r.conn.peer.UID
 	lines, err := r.agent.Audit.Tail(n, func(rec *audit.Record) bool { return all || rec.Caller != nil && rec.Caller.UID == uid })
 	if err != nil {
 		return nil, err
 	}
-	return &wire.TailAuditReply{Records: lines}, nil
+	return &wire.TailAuditReply{Records: newest(lines)}, nil
 }
 
-func (r *request) verifyAudit(context.Context, *wire.Empty) (*wire.VerifyAuditReply, error) {
+// newest returns the last of lines that fit into one reply.
+func newest(lines []string) []string {
+	size := 1 << 10
+	for i := len(lines) - 1; i >= 0; i-- {
+		quoted, err := json.Marshal(lines[i])
+		if size += len(quoted) + 1; err != nil || size > varlink.MaxMessage {
+			return lines[i+1:]
+		}
+	}
+	return append([]string{}, lines...)
+}
+
+// verifyAudit is for who administers the agent: it reads the whole log, which
+// grows for ever, and one at a time is enough of that.
+func (r *request) verifyAudit(ctx context.Context, _ *wire.Empty) (*wire.VerifyAuditReply, error) {
 	if _, err := r.allow(policy.Audit, "", r.self()); err != nil {
 		return nil, err
 	}
+	if !r.privileged() {
+		return nil, &keys.Error{Kind: keys.Denied, Message: "only root and the agent's own uid may verify the whole log", Hint: "`holdfast audit tail` shows your own records"}
+	}
+	if err := r.reading(ctx); err != nil {
+		return nil, err
+	}
+	defer r.read()
 	s, err := r.agent.Audit.Verify()
 	if err != nil {
 		return nil, &keys.Error{Kind: keys.BadRequest, Message: "the audit log was changed: " + err.Error(), Hint: "keep a copy of the file and look at that line"}
 	}
 	return &wire.VerifyAuditReply{Records: int(s.Records), Head: s.Head}, nil
 }
+
+// reading waits until nobody else reads the log; read lets the next one.
+func (r *request) reading(ctx context.Context) error {
+	select {
+	case r.agent.reader <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (r *request) read() { <-r.agent.reader }
 
 func wireCaller(id peer.Identity) wire.Caller {
 	c := wire.Caller{UID: id.UID, User: id.User, GID: id.GID, Groups: id.Groups, PID: id.PID, Unit: id.Unit}

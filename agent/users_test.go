@@ -254,6 +254,9 @@ func TestAuditShowsUsersTheirOwnRecordsOnly(t *testing.T) {
 	if a.Error != "" || strings.Contains(string(a.Reply), "mine") {
 		t.Errorf("bob sees %s %s", a.Reply, a.Error)
 	}
+	if a := r.as(bob, r.socket, wire.VerifyAudit, wire.Empty{}); a.Error != wire.ErrorName(keys.Denied) {
+		t.Errorf("bob verified the whole log: %+v", a)
+	}
 	a = r.as(alice, r.socket, wire.TailAudit, wire.Empty{})
 	if !strings.Contains(string(a.Reply), "mine") {
 		t.Errorf("alice sees %s %s", a.Reply, a.Error)
