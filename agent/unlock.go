@@ -64,8 +64,8 @@ func checkUnlock(rec store.Record, pin []byte) error {
 }
 
 func (r *request) tryPIN(ctx context.Context, d *device, rec store.Record, pin []byte, until time.Time) error {
-	records, uid, name := r.agent.Store, rec.Owner.UID, rec.Name
-	if err := records.SpendPINTry(uid, name); err != nil {
+	records, uid, what := r.agent.Store, rec.Owner.UID, rec.Material.Public
+	if err := records.SpendPINTry(uid, what); err != nil {
 		return err
 	}
 	var begun atomic.Bool  // by the device's work or, to call it off, by us
@@ -80,12 +80,12 @@ func (r *request) tryPIN(ctx context.Context, d *device, rec store.Record, pin [
 	unseen := !begun.Swap(true)
 	switch keys.KindOf(err) {
 	case "":
-		return records.ClearPINTries(uid, name)
+		return records.ClearPINTries(uid, what)
 	case keys.Busy, keys.DeviceAbsent, keys.DeviceLocked, keys.PINBlocked: // kinds that say so
 		unseen = true
 	}
 	if unseen { // the device never saw the PIN
-		if e := records.ReturnPINTry(uid, name); e != nil {
+		if e := records.ReturnPINTry(uid, what); e != nil {
 			r.agent.Log.Error("PIN try", "error", e)
 		}
 	}

