@@ -15,10 +15,11 @@ import (
 type faulty struct {
 	system
 	fail   error
-	at     int  // the call that fails, counted from 1; 0 for none
-	after  bool // those after it fail too
-	short  bool // a write that fails has written half
-	garble bool // writes succeed and store something else
+	only   string // every call on a path that holds this fails
+	at     int    // the call that fails, counted from 1; 0 for none
+	after  bool   // those after it fail too
+	short  bool   // a write that fails has written half
+	garble bool   // writes succeed and store something else
 	calls  int
 	steps  []string // the calls, each with the last part of the path that it was made on
 }
@@ -27,6 +28,9 @@ type faulty struct {
 func (d *faulty) step(call, path string) error {
 	d.calls++
 	d.steps = append(d.steps, call+" "+filepath.Base(path))
+	if d.only != "" && strings.Contains(path, d.only) {
+		return d.fail
+	}
 	if d.at != 0 && (d.calls == d.at || d.after && d.calls > d.at) {
 		return d.fail
 	}
@@ -218,6 +222,40 @@ func TestDiskThatStoresSomethingElse(t *testing.T) {
 	clean(t, s)
 	if after := snapshot(s); after != before {
 		t.Errorf("before\n%s\nafter\n%s", before, after)
+	}
+}
+
+// TestLedgerThatCannotForget: a key that is made after one of its name was deleted
+// while the ledger could not be written is not taken for an older file.
+func TestLedgerThatCannotForget(t *testing.T) {
+	disk := faulty{fail: syscall.ENOSPC}
+	s, err := openOn(&disk, quick(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if err := errors.Join(s.Create(good("web")), operations["replace"](s)); err != nil {
+		t.Fatal(err)
+	}
+	disk.only = "ledger.json"
+	if err := s.SpendPINTry(1000, nil); !errors.Is(err, syscall.ENOSPC) {
+		t.Fatalf("a PIN's try: %v, want the ledger's disk full", err)
+	}
+	if err := errors.Join(s.Delete(1000, "web"), s.Create(good("web"))); err != nil {
+		t.Fatal(err)
+	}
+	disk.only = ""
+	s = reopen(t, s)
+	clean(t, s)
+	r, ok := s.Get(1000, "web")
+	if !ok || r.Generation != 3 {
+		t.Fatalf("generation %d (%v), want 3", r.Generation, ok)
+	}
+	if err := s.Replace(r); err != nil {
+		t.Errorf("the new key cannot be changed: %v", err)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -71,12 +71,21 @@ func (s *Store) writeLedger() error {
 
 // remember notes the last generation of a key, 0 when it is gone. That it cannot
 // be written takes nothing from the record, which is safe by then: an older
-// file would go unnoticed, and that is all.
+// file would go unnoticed, and that is all. What the file still says of a key that
+// is gone stays in memory too, so that a new key of that name starts above it and
+// is not taken for an older file after a restart.
 func (s *Store) remember(k id, generation uint64) {
-	if generation == 0 {
-		delete(s.ledger.Generations, k.String())
-	} else if s.ledgerFault == nil {
-		s.ledger.Generations[k.String()] = generation
+	if s.ledgerFault != nil {
+		return
 	}
-	s.writeLedger()
+	name := k.String()
+	before, known := s.ledger.Generations[name]
+	if generation == 0 {
+		delete(s.ledger.Generations, name)
+	} else {
+		s.ledger.Generations[name] = generation
+	}
+	if err := s.writeLedger(); err != nil && generation == 0 && known {
+		s.ledger.Generations[name] = before
+	}
 }
