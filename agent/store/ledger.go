@@ -49,15 +49,23 @@ func parseLedger(data []byte) (ledger, error) {
 	return l, nil
 }
 
-// writeLedger puts the ledger in memory on the disk. A ledger that could not be
-// read stays as it is. The caller holds writing.
+// writeLedger puts the ledger in memory on the disk, without the PIN tries that no
+// longer count. A ledger that could not be read stays as it is, and so does one
+// whose successor could not be read again. The caller holds writing.
 func (s *Store) writeLedger() error {
 	if s.ledgerFault != nil {
 		return s.ledgerFault
 	}
+	now := s.now().UTC()
+	for name, tries := range s.ledger.PINTries {
+		s.setTries(name, recent(tries, now))
+	}
 	data, err := encode(s.ledger)
 	if err != nil {
 		return err
+	}
+	if len(data) > maxLedger {
+		return fmt.Errorf("%s: larger than %d bytes", s.ledgerPath(), maxLedger)
 	}
 	write := create
 	if exists(s.ledgerPath()) {

@@ -3,6 +3,7 @@ package store
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -110,6 +111,52 @@ func TestGenerationsGoOnAfterALostLedgerWrite(t *testing.T) {
 	clean(t, s)
 	if r, ok := s.Get(1000, "web"); !ok || r.Generation != 3 {
 		t.Errorf("generation %d (%v), want 3", r.Generation, ok)
+	}
+}
+
+// TestLedgerIsNotWrittenTooLarge: what no restart could read is not written.
+func TestLedgerIsNotWrittenTooLarge(t *testing.T) {
+	s, clock := stocked(t)
+	before, err := os.ReadFile(s.ledgerPath())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := range maxLedger / 20 {
+		s.ledger.Generations[fmt.Sprintf("1000/key%09d", n)] = 1
+	}
+	if err := s.SpendPINTry(1000, []byte("web")); err == nil || !strings.Contains(err.Error(), "larger than") {
+		t.Errorf("a PIN's try: %v, want it refused", err)
+	}
+	if got := s.PINTries(1000, []byte("web")); got != 0 {
+		t.Errorf("%d tries, want 0: the refused one does not count", got)
+	}
+	if after, err := os.ReadFile(s.ledgerPath()); err != nil || !bytes.Equal(after, before) {
+		t.Errorf("the file was changed (%v)", err)
+	}
+	s = reopen(t, s)
+	s.now = func() time.Time { return *clock }
+	clean(t, s)
+	wantTries(t, s, "after a restart", 0)
+}
+
+// TestOldTriesLeaveTheLedger, also those of keys that nobody tries again.
+func TestOldTriesLeaveTheLedger(t *testing.T) {
+	s, clock := stocked(t)
+	if err := errors.Join(s.SpendPINTry(1000, []byte("web")), s.SpendPINTry(1001, []byte("web"))); err != nil {
+		t.Fatal(err)
+	}
+	*clock = clock.Add(PINWindow / 2)
+	if err := s.SpendPINTry(1002, []byte("web")); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []int{6, 2, 0} { // each try counts for a key and for a uid
+		if err := s.Create(good(fmt.Sprint("key", want))); err != nil {
+			t.Fatal(err)
+		}
+		if l, err := s.readLedger(); err != nil || len(l.PINTries) != want {
+			t.Errorf("tries %v, %v, want %d", l.PINTries, err, want)
+		}
+		*clock = clock.Add(PINWindow / 2)
 	}
 }
 
