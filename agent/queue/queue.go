@@ -24,6 +24,10 @@ import (
 )
 
 // Limits bound how many requests wait. Running work does not count.
+//
+// Total is for peers that have something waiting already: one that has nothing is
+// taken in up to twice that, so that a few peers at their limit shut out nobody
+// else. Twice Total is the end for everybody.
 type Limits struct {
 	PerPeer int // for one peer; 0 means 256
 	Total   int // for all peers together; 0 means 1024
@@ -168,7 +172,7 @@ func (q *Queue) refusal(peer string) error {
 		return &keys.Error{Kind: keys.Busy, Message: "the agent is stopping", RetryAfter: time.Second}
 	case mine >= q.limits.PerPeer:
 		return q.busy(fmt.Sprintf("%d of your requests wait for the device already", mine), mine*len(q.root.children))
-	case total >= q.limits.Total:
+	case mine > 0 && total >= q.limits.Total, total >= 2*q.limits.Total:
 		return q.busy(fmt.Sprintf("%d requests wait for the device already", total), total)
 	}
 	return nil

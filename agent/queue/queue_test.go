@@ -133,7 +133,10 @@ func TestLimits(t *testing.T) {
 		{"below both", Limits{2, 4}, []string{"a", "b", "c"}, "a", ""},
 		{"at the peer's", Limits{2, 4}, []string{"a", "a"}, "a", keys.Busy},
 		{"another peer's", Limits{2, 4}, []string{"a", "a"}, "b", ""},
-		{"at the total", Limits{2, 4}, []string{"a", "a", "b", "b"}, "c", keys.Busy},
+		{"at the total", Limits{3, 4}, []string{"a", "a", "b", "b"}, "a", keys.Busy},
+		{"at the total, with nothing waiting", Limits{3, 4}, []string{"a", "a", "b", "b"}, "c", ""},
+		{"below twice the total", Limits{2, 2}, []string{"a", "b", "c"}, "d", ""},
+		{"at twice the total", Limits{2, 2}, []string{"a", "b", "c", "d"}, "e", keys.Busy},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			q := open(t, c.limits)
