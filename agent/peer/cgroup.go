@@ -6,13 +6,13 @@ import "strings"
 const maxUnitName = 255
 
 // systemUnit returns the system unit of a process, or "" when there is none or
-// /proc does not say.
-func systemUnit(pid int32) string {
+// /proc hides the process.
+func systemUnit(pid int32) (string, error) {
 	text, err := readSmall(procPath(pid, "cgroup"))
 	if err != nil {
-		return ""
+		return "", unlessHidden(err)
 	}
-	return unitOf(cgroupPath(string(text)))
+	return unitOf(cgroupPath(string(text))), nil
 }
 
 // cgroupPath returns the path in the unified hierarchy from /proc/PID/cgroup

@@ -101,7 +101,8 @@ func FromConn(c *net.UnixConn) (*Peer, error) { return new(Identifier).FromConn(
 // FromConn identifies the process that connected c, and reads nothing from c. It
 // returns a [Refused] for a uid that does not exist here (the overflow uid), for
 // a process that this pid namespace cannot see (pid 0), and, with [ErrGone], for
-// one that has ended: nobody is left to take an answer. On kernels without
+// one that has ended: nobody is left to take an answer. It also does when /proc
+// cannot be read for another reason than that it hides the process. On kernels without
 // SO_PEERPIDFD a process that changed its effective uid after connect(2) is
 // refused as well, since it cannot be told from a successor.
 //
@@ -145,16 +146,29 @@ func (i *Identifier) identify(fd int) (*Peer, error) {
 		return refused(err)
 	}
 	id.UnitRacy = racy
-	id.StartTime = startTime(cred.Pid)
-	id.Unit = systemUnit(cred.Pid)
+	err = id.look()
 	// Only now is it certain that /proc spoke of the process behind the pidfd: it
 	// still has its pid, so nobody else can have had it in between.
-	if err := alive(pidfd); err != nil {
+	if gone := alive(pidfd); gone != nil {
+		err = gone
+	}
+	if err != nil {
 		unix.Close(pidfd)
 		id.StartTime, id.Unit = 0, ""
 		return refused(err)
 	}
 	return &Peer{Identity: id, pidfd: pidfd}, nil
+}
+
+// look fills in what /proc says of the process. It fails rather than take a
+// process for one without a unit while this one cannot look: who has no unit may
+// be allowed more.
+func (id *Identity) look() (err error) {
+	if id.StartTime, err = startTime(id.PID); err != nil {
+		return err
+	}
+	id.Unit, err = systemUnit(id.PID)
+	return err
 }
 
 // Alive returns an error with [ErrGone] in its chain once the process that

@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -283,6 +284,27 @@ func TestListenerInPIDNamespaceRefusesStrangers(t *testing.T) {
 	client.expect("ready")
 	if v := server.verdict(); !v.Unmapped || v.Identity.PID != 0 {
 		t.Errorf("got %+v, want it refused as unmapped", v)
+	}
+}
+
+// A service that is out of descriptors must not take a unit's process for one
+// without a unit.
+func TestOutOfDescriptors(t *testing.T) {
+	needRoot(t)
+	for _, c := range []struct {
+		descriptors int // for the connection, the pidfd and /proc
+		want        string
+	}{{3, ""}, {2, "/stat: too many open files"}} {
+		path := publicDirectory(t) + "/s"
+		server := start(t, nil, "listen="+path, "descriptors="+strconv.Itoa(c.descriptors), "accept")
+		server.expect("listening")
+		client := start(t, nil, "connect="+path, "say=ready", "wait")
+		client.expect("ready")
+		v := server.verdict()
+		refused := strings.HasSuffix(v.Error, c.want) && v.Identity.StartTime == 0 && v.Identity.PID == client.pid() && !v.Gone
+		if c.want == "" && (v.Error != "" || v.Identity.StartTime == 0) || c.want != "" && (v.Error == "" || !refused) {
+			t.Errorf("%d descriptors: got %+v, want the error %q", c.descriptors, v, c.want)
+		}
 	}
 }
 

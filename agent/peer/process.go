@@ -55,12 +55,24 @@ func readStat(pid int32) (stat, error) {
 
 // startTime returns 0 for a process that /proc does not show, which is no fault
 // where it is mounted with hidepid.
-func startTime(pid int32) uint64 {
+func startTime(pid int32) (uint64, error) {
 	s, err := readStat(pid)
 	if err != nil {
-		return 0
+		return 0, unlessHidden(err)
 	}
-	return s.start
+	return s.start, nil
+}
+
+// unlessHidden returns nil for what reading a file of a process says when /proc
+// hides the process or it has ended. Any other error, such as that this process
+// is out of descriptors or memory, says nothing about the process.
+func unlessHidden(err error) error {
+	for _, hidden := range []error{unix.ENOENT, unix.ESRCH, unix.EACCES, unix.EPERM} {
+		if errors.Is(err, hidden) {
+			return nil
+		}
+	}
+	return err
 }
 
 // effectiveUID returns a process's effective uid. The owner of /proc/PID would

@@ -1,9 +1,12 @@
 package peer
 
 import (
+	"fmt"
 	"os"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 const goodStat = "42 (sh) S 7 42 42 0 -1 4194304 100 0 0 0 1 2 3 4 20 0 1 0 987654 2486272 256 18446744073709551615\n"
@@ -111,4 +114,25 @@ func FuzzParseStat(f *testing.F) {
 			t.Errorf("%q gave a uid", text)
 		}
 	})
+}
+
+func TestUnlessHidden(t *testing.T) {
+	for err, hidden := range map[error]bool{
+		unix.ENOENT: true, unix.ESRCH: true, unix.EACCES: true, unix.EPERM: true,
+		unix.EMFILE: false, unix.ENFILE: false, unix.ENOMEM: false, unix.EIO: false,
+	} {
+		if got := unlessHidden(fmt.Errorf("/proc/1/stat: %w", err)); (got == nil) != hidden {
+			t.Errorf("%v: got %v, want hidden %t", err, got, hidden)
+		}
+	}
+}
+
+func TestProcessThatIsNotThere(t *testing.T) {
+	const pid = 1<<31 - 1 // above the kernel's limit
+	if start, err := startTime(pid); start != 0 || err != nil {
+		t.Errorf("start time: got %d, %v, want 0", start, err)
+	}
+	if unit, err := systemUnit(pid); unit != "" || err != nil {
+		t.Errorf("unit: got %q, %v, want none", unit, err)
+	}
 }

@@ -97,6 +97,8 @@ func (p *part) step(word, value string) error {
 		return err
 	case "listen":
 		return p.listen(value)
+	case "descriptors": // so many more can be opened
+		return leaveDescriptors(number)
 	case "filter":
 		return withoutPeerPidfd()
 	case "accept":
@@ -166,6 +168,31 @@ func (p *part) listen(path string) (err error) {
 		fmt.Println("listening")
 	}
 	return err
+}
+
+// leaveDescriptors takes descriptors until n are left of those that this process
+// may open.
+func leaveDescriptors(n int) error {
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 64, Max: 64}); err != nil {
+		return err
+	}
+	var taken []int
+	for {
+		fd, err := unix.Dup(0)
+		if errors.Is(err, unix.EMFILE) {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		taken = append(taken, fd)
+	}
+	for _, fd := range taken[len(taken)-n:] {
+		if err := unix.Close(fd); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // A verdict is what a process in a role found out about a peer.
