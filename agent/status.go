@@ -85,7 +85,7 @@ func (r *request) tailAudit(ctx context.Context, p *wire.TailAuditParameters) (*
 	}
 	defer r.read()
 	all, uid := r.privileged(), r.conn.peer.UID
-	lines, err := r.agent.Audit.Tail(n, func(rec *audit.Record) bool { return all || rec.Caller != nil && rec.Caller.UID == uid })
+	lines, err := r.agent.Audit.Tail(ctx, n, func(rec *audit.Record) bool { return all || rec.Caller != nil && rec.Caller.UID == uid })
 	if err != nil {
 		return nil, err
 	}
@@ -117,7 +117,10 @@ func (r *request) verifyAudit(ctx context.Context, _ *wire.Empty) (*wire.VerifyA
 		return nil, err
 	}
 	defer r.read()
-	s, err := r.agent.Audit.Verify()
+	s, err := r.agent.Audit.Verify(ctx)
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
 	if err != nil {
 		return nil, &keys.Error{Kind: keys.BadRequest, Message: "the audit log was changed: " + err.Error(), Hint: "keep a copy of the file and look at that line"}
 	}

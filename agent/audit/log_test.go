@@ -185,11 +185,11 @@ func TestVerifyWhileOpen(t *testing.T) {
 			running = false
 		default:
 		}
-		if _, err := l.Verify(); err != nil {
+		if _, err := l.Verify(t.Context()); err != nil {
 			t.Fatalf("Verify of an open log: %v", err)
 		}
 	}
-	if s, err := l.Verify(); err != nil || s.Records != 500 {
+	if s, err := l.Verify(t.Context()); err != nil || s.Records != 500 {
 		t.Errorf("%d records, %v, want 500", s.Records, err)
 	}
 }

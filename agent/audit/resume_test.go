@@ -138,7 +138,7 @@ func TestKillLosesNothing(t *testing.T) {
 	for round := range 30 {
 		last := runAndKill(t, path, time.Duration(round)*50*time.Microsecond)
 		l := open(t, path)
-		s, err := l.Verify()
+		s, err := l.Verify(t.Context())
 		if err != nil {
 			t.Fatalf("round %d: %v", round, err)
 		}

@@ -1,8 +1,11 @@
 package audit
 
 import (
+	"bytes"
+	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -96,7 +99,7 @@ func TestFullDisk(t *testing.T) {
 	if n == 0 || n == 1000 {
 		t.Fatalf("%d records fit", n)
 	}
-	if s, err := l.Verify(); err != nil || s.Records != uint64(n) {
+	if s, err := l.Verify(t.Context()); err != nil || s.Records != uint64(n) {
 		t.Errorf("%d records, %v, want %d", s.Records, err, n)
 	}
 	if lines := split(read(t, path)); len(lines) != n {
@@ -154,7 +157,7 @@ func waitForFault(t *testing.T, l *Log, want bool) {
 func TestTail(t *testing.T) {
 	path := logPath(t)
 	l := open(t, path)
-	const n = 1000 // far more than one block
+	const n = 3000 // more than one block
 	for i := range n {
 		r := good()
 		r.Request = fmt.Sprint(i)
@@ -172,17 +175,17 @@ func TestTail(t *testing.T) {
 		count       int
 		first, last string // requests
 	}{
-		{"newest", 1, nil, 1, "999", "999"},
-		{"three", 3, nil, 3, "997", "999"},
-		{"one caller's", 3, of(4), 3, "974", "994"},
-		{"more than there are", 5000, of(4), 100, "4", "994"},
-		{"all", 5000, nil, n, "0", "999"},
+		{"newest", 1, nil, 1, "2999", "2999"},
+		{"three", 3, nil, 3, "2997", "2999"},
+		{"one caller's", 3, of(4), 3, "2974", "2994"},
+		{"more than there are", 5000, of(4), 300, "4", "2994"},
+		{"all", 5000, nil, n, "0", "2999"},
 		{"none kept", 10, none, 0, "", ""},
 		{"none wanted", 0, nil, 0, "", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got, err := l.Tail(c.n, c.keep)
-			if err != nil || len(got) != c.count {
+			got, err := l.Tail(t.Context(), c.n, c.keep)
+			if err != nil || got == nil || len(got) != c.count {
 				t.Fatalf("%d lines, %v, want %d", len(got), err, c.count)
 			}
 			if c.count == 0 {
@@ -195,7 +198,7 @@ func TestTail(t *testing.T) {
 			}
 		})
 	}
-	if got, err := open(t, logPath(t)).Tail(3, nil); err != nil || len(got) != 0 {
+	if got, err := open(t, logPath(t)).Tail(t.Context(), 3, nil); err != nil || got == nil || len(got) != 0 {
 		t.Errorf("an empty log: %q, %v", got, err)
 	}
 }
@@ -212,8 +215,77 @@ func TestTailLooksBackSoFar(t *testing.T) {
 	length := l.head.Bytes / 100
 	early := func(r *Record) bool { return r.Request == "49" }
 	for reach, want := range map[int64]int{length * 40: 0, length * 60: 1, maxSearch: 1} {
-		if got, err := l.tail(1, early, reach); err != nil || len(got) != want {
+		if got, err := l.tail(t.Context(), 1, early, reach); err != nil || len(got) != want {
 			t.Errorf("%d bytes back: %d lines, %v, want %d", reach, len(got), err, want)
+		}
+	}
+}
+
+// TestReadingEndsWithItsContext, in the middle of the log.
+func TestReadingEndsWithItsContext(t *testing.T) {
+	l := open(t, logPath(t))
+	for range 2500 {
+		if err := l.Append(good()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	seen := 0
+	got, err := l.Tail(ctx, 5000, func(*Record) bool { seen++; cancel(); return true })
+	if !errors.Is(err, context.Canceled) || got != nil || seen != 1000 {
+		t.Errorf("Tail: %d lines, %v after %d, want canceled after 1000", len(got), err, seen)
+	}
+	if s, err := l.Verify(ctx); !errors.Is(err, context.Canceled) || s.Records != 0 {
+		t.Errorf("Verify: %d records, %v, want canceled", s.Records, err)
+	}
+	if s, err := l.Verify(&after{Context: t.Context(), n: 2}); !errors.Is(err, context.Canceled) || s.Records != 2000 {
+		t.Errorf("Verify: %d records, %v, want canceled after 2000", s.Records, err)
+	}
+}
+
+// after is a context that ends after it was asked n times.
+type after struct {
+	context.Context
+	n int
+}
+
+func (a *after) Err() error {
+	if a.n--; a.n < 0 {
+		return context.Canceled
+	}
+	return nil
+}
+
+// counted counts the reads of a file.
+type counted struct {
+	*bytes.Reader
+	reads int
+}
+
+func (c *counted) ReadAt(b []byte, from int64) (int, error) {
+	c.reads++
+	return c.Reader.ReadAt(b, from)
+}
+
+func TestBackwards(t *testing.T) {
+	long := strings.Repeat("x", 2*block)
+	for name, want := range map[string][]string{
+		"nothing": {}, "one line": {"a"}, "empty lines": {"", "a", "", ""}, "long": {"a", long, "b", long},
+		"two blocks": strings.Split(strings.Repeat("1234567,", 2*block/8-1)+"1234567", ","),
+	} {
+		text := strings.Join(append(want, ""), "\n")
+		file := &counted{Reader: bytes.NewReader([]byte(text))}
+		lines := backwards{file: file, from: int64(len(text))}
+		for i := len(want) - 1; i >= 0; i-- {
+			if got, err := lines.next(); err != nil || string(got) != want[i] {
+				t.Fatalf("%s: line %d: got %.20q, %v, want %.20q", name, i, got, err, want[i])
+			}
+		}
+		if _, err := lines.next(); err != io.EOF {
+			t.Errorf("%s: got %v at its start, want EOF", name, err)
+		}
+		if most := (len(text) + block - 1) / block; file.reads > most {
+			t.Errorf("%s: %d reads, want at most %d", name, file.reads, most)
 		}
 	}
 }

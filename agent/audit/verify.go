@@ -3,6 +3,7 @@ package audit
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -55,7 +56,7 @@ func Verify(path string) (Summary, error) {
 	}
 	defer f.Close()
 	c := newChecker(f, end)
-	s, err := c.run()
+	s, err := c.run(context.Background())
 	if err == nil && anchorErr != nil {
 		err = &Fault{Line: c.line + 1, What: whatAnchor, Fact: anchorFact(anchorErr)}
 	}
@@ -71,12 +72,12 @@ func anchorFact(err error) string {
 
 // Verify walks the chain of an open log up to the last record that was appended
 // before the call, without stopping Append. Its errors are those of the function
-// [Verify].
-func (l *Log) Verify() (Summary, error) {
+// [Verify], and ctx's own soon after ctx ends, which says nothing about the log.
+func (l *Log) Verify(ctx context.Context) (Summary, error) {
 	l.mu.Lock()
 	end := l.head
 	l.mu.Unlock()
-	return newChecker(io.NewSectionReader(l.file, 0, end.Bytes), end).run()
+	return newChecker(io.NewSectionReader(l.file, 0, end.Bytes), end).run(ctx)
 }
 
 // checker walks a log from its first line.
@@ -92,8 +93,11 @@ func newChecker(r io.Reader, end anchor) *checker {
 	return &checker{lines: newLines(r), end: end, Summary: Summary{Head: start().Head}}
 }
 
-func (c *checker) run() (Summary, error) {
+func (c *checker) run(ctx context.Context) (Summary, error) {
 	for {
+		if err := ended(ctx, c.line); err != nil {
+			return c.Summary, err
+		}
 		line, err := c.lines.next()
 		if err == io.EOF {
 			break
