@@ -26,7 +26,7 @@ func (a *app) auditTail() *cobra.Command {
 for the agent's own user. --json prints the records as they are in the log, one on
 a line.`,
 		Example: indent("holdfast audit tail -n 5"),
-		Args:    cobra.NoArgs,
+		Args:    arguments(),
 		PreRunE: func(*cobra.Command, []string) error {
 			if n < 1 {
 				return usagef("", "-n needs a number above 0")
@@ -138,7 +138,7 @@ func (a *app) auditVerify() *cobra.Command {
 beside it whose name ends in .anchor. Write the head down elsewhere: only a copy
 of it shows that somebody wrote both files anew.`,
 		Example: indent("holdfast audit verify"),
-		Args:    cobra.NoArgs,
+		Args:    arguments(),
 		RunE: a.action(func(ctx context.Context, _ []string) error {
 			reply, err := a.verifyAudit(ctx, file)
 			if err != nil {

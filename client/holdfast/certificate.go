@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"crypto/x509"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"net"
 	"strings"
@@ -37,7 +38,7 @@ func (a *app) certificateRequest() *cobra.Command {
 		Long: `Makes a PKCS #10 certificate request (PEM) to send to a CA. The agent checks that
 it is for this key, and the key signs it.`,
 		Example: indent("holdfast certificate request alice --subject CN=alice,O=dev -o alice.csr"),
-		Args:    oneKey(0), ValidArgsFunction: a.completeKeys,
+		Args:    oneKey(), ValidArgsFunction: a.completeKeys,
 		PreRunE: func(*cobra.Command, []string) (err error) {
 			template, err = o.template()
 			return err
@@ -85,7 +86,7 @@ func (a *app) certificateInstall() *cobra.Command {
 		Long: `Stores a certificate chain (PEM), leaf first, with a key. The leaf must be for
 this key. FILE may be - for stdin.`,
 		Example: indent("holdfast certificate install alice alice.pem"),
-		Args:    oneKey(1), ValidArgsFunction: a.completeKeys,
+		Args:    oneKey("FILE"), ValidArgsFunction: a.completeKeys,
 		RunE: a.asking(func(ctx context.Context, c *client.Client, args []string) error {
 			chain, err := a.readCertificates(args[1])
 			if err != nil {
@@ -140,13 +141,19 @@ func (a *app) certificateShow() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "show NAME", Short: "show a key's certificate chain",
 		Example: indent("holdfast certificate show alice"),
-		Args:    oneKey(0), ValidArgsFunction: a.completeKeys,
+		Args:    oneKey(), ValidArgsFunction: a.completeKeys,
+		PreRunE: func(*cobra.Command, []string) error {
+			if asPEM && asJSON {
+				return errors.New("--pem and --json exclude each other")
+			}
+			return nil
+		},
 		RunE: a.asking(func(ctx context.Context, c *client.Client, args []string) error {
 			k, err := c.GetKey(ctx, args[0])
 			if err != nil {
 				return err
 			}
-			if len(k.Chain) == 0 && !asJSON {
+			if len(k.Chain) == 0 {
 				return &problem{"key " + k.Name + " has no certificate", "holdfast certificate request " + k.Name + " --subject CN=… starts one", exitFailed, nil}
 			}
 			if asPEM {
@@ -157,7 +164,6 @@ func (a *app) certificateShow() *cobra.Command {
 	}
 	cmd.Flags().BoolVar(&asPEM, "pem", false, "print the chain itself, PEM")
 	jsonFlag(cmd, &asJSON)
-	cmd.MarkFlagsMutuallyExclusive("pem", "json")
 	return cmd
 }
 

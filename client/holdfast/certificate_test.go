@@ -30,6 +30,7 @@ func TestCertificates(t *testing.T) {
 		t.Errorf("got %v, %v, %v", r.Subject, r.DNSNames, r.IPAddresses)
 	}
 	c.run("certificate", "show", "alice").want(t, 1, "has no certificate", "certificate request alice")
+	c.run("certificate", "show", "alice", "--json").want(t, 1, "has no certificate")
 
 	chain := clienttest.PEM(ca.Issue(block.Bytes), ca.Certificate.Raw)
 	c.run("certificate", "install", "alice", file(t, chain)).want(t, 0, "CN=alice")

@@ -43,6 +43,7 @@ Exit codes: 0 done, 1 failed, 2 usage, 3 no agent, 4 denied, 5 a person is neede
 	root.Version = readBuild().String()
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.SetHelpTemplate(helpTemplate)
+	root.SetFlagErrorFunc(badOption)
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.PersistentFlags().StringVar(&a.socket, "socket", "", "the `PATH` of the agent's socket (default $HOLDFAST_SOCKET, else the user's or the machine's agent)")
@@ -66,6 +67,17 @@ func (a *app) group(name, short, example string, commands ...*cobra.Command) *co
 	return group
 }
 
+// complete has the shell complete an option's values from a list.
+func complete[S ~string](cmd *cobra.Command, option string, values []S) {
+	list := make([]string, len(values))
+	for i, v := range values {
+		list[i] = string(v)
+	}
+	if err := cmd.RegisterFlagCompletionFunc(option, cobra.FixedCompletions(list, cobra.ShellCompDirectiveNoFileComp)); err != nil {
+		panic(err) // the option was never defined
+	}
+}
+
 // indent indents an example for the help text.
 func indent(lines string) string { return "  " + strings.ReplaceAll(lines, "\n", "\n  ") }
 
@@ -76,7 +88,7 @@ func (a *app) completionCommand() *cobra.Command {
 		Long: `Prints a script for the shell named. Names of keys are completed too, when an
 agent answers.`,
 		Example:   indent("holdfast completion bash > ~/.local/share/bash-completion/completions/holdfast"),
-		Args:      cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs),
+		Args:      arguments("SHELL"),
 		ValidArgs: []string{"bash", "zsh", "fish"},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			a.running = true
@@ -85,8 +97,10 @@ agent answers.`,
 				return cmd.Root().GenBashCompletionV2(a.stdout, true)
 			case "zsh":
 				return cmd.Root().GenZshCompletion(a.stdout)
+			case "fish":
+				return cmd.Root().GenFishCompletion(a.stdout, true)
 			}
-			return cmd.Root().GenFishCompletion(a.stdout, true)
+			return usagef("one of bash, zsh, fish", "there is no completion for %q", args[0])
 		},
 	}
 }

@@ -61,7 +61,7 @@ func (a *app) doctorCommand() *cobra.Command {
 for them, and says for each thing that is wrong what to do next. It works without
 an agent. The exit code is 0 when nothing is wrong and 3 when no agent answers.`,
 		Example: indent("holdfast doctor"),
-		Args:    cobra.NoArgs,
+		Args:    arguments(),
 		RunE: a.action(func(ctx context.Context, _ []string) error {
 			found, code := a.examine(ctx)
 			if err := a.printFindings(found, asJSON); err != nil || code == exitDone {
@@ -78,7 +78,7 @@ an agent. The exit code is 0 when nothing is wrong and 3 when no agent answers.`
 // agent does not work, so there it counts as wrong and not as a note.
 func (a *app) examine(ctx context.Context) (findings, int) {
 	var found findings
-	c, err := a.dial(ctx)
+	c, err := a.dialFor(ctx, a.patience.state)
 	if err != nil {
 		found.unreachable(err)
 		found.units(a.machine)

@@ -109,6 +109,12 @@ func TestCompletion(t *testing.T) {
 	}
 	_, alice := withAlice(t)
 	alice.run("__complete", "key", "show", "").want(t, 0, "alice\ttls-client")
+	for line, want := range map[string]string{
+		"key create x --purpose": "tls-client\n", "key adopt x - --purpose": "service-account\n",
+		"key create x --algorithm": "ES384\n", "policy check --operation": "sign-tls-server\n",
+	} {
+		command{}.run(append(append([]string{"__complete"}, strings.Fields(line)...), "")...).want(t, 0, want)
+	}
 }
 
 func TestVersion(t *testing.T) {

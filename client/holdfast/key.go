@@ -10,7 +10,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"holdfast/agent/keys"
 	"holdfast/agent/wire"
 	"holdfast/client"
 )
@@ -18,19 +17,6 @@ import (
 func (a *app) keyCommands() *cobra.Command {
 	return a.group("key", "make, list, move and delete keys", "holdfast key create alice --purpose tls-client",
 		a.keyCreate(), a.keyList(), a.keyShow(), a.keyDelete(), a.keyExport(), a.keyAdopt(), a.keyBind())
-}
-
-// oneKey accepts a key's name and n further arguments.
-func oneKey(further int) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		if err := cobra.ExactArgs(1+further)(cmd, args); err != nil {
-			return err
-		}
-		if err := keys.CheckName(args[0]); err != nil {
-			return usageError(err)
-		}
-		return nil
-	}
 }
 
 // completeKeys completes the names of keys in the shell.
@@ -56,7 +42,7 @@ func (a *app) keyList() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "list the keys that you may see",
 		Example: indent("holdfast key list"),
-		Args:    cobra.NoArgs,
+		Args:    arguments(),
 		RunE: a.asking(func(ctx context.Context, c *client.Client, _ []string) error {
 			list, err := c.Keys(ctx, all)
 			if err != nil {
@@ -78,7 +64,7 @@ func (a *app) keyShow() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "show NAME", Short: "show all that is known of a key",
 		Example: indent("holdfast key show alice"),
-		Args:    oneKey(0), ValidArgsFunction: a.completeKeys,
+		Args:    oneKey(), ValidArgsFunction: a.completeKeys,
 		RunE: a.asking(func(ctx context.Context, c *client.Client, args []string) error {
 			k, err := c.GetKey(ctx, args[0])
 			if err != nil {
@@ -105,7 +91,7 @@ func (a *app) keyDelete() *cobra.Command {
 		Use: "delete NAME", Short: "delete a key for ever",
 		Long:    "Deletes a key. There is no copy of it anywhere, so there is no way back.",
 		Example: indent("holdfast key delete alice --yes"),
-		Args:    oneKey(0), ValidArgsFunction: a.completeKeys,
+		Args:    oneKey(), ValidArgsFunction: a.completeKeys,
 		RunE: a.asking(func(ctx context.Context, c *client.Client, args []string) error {
 			if !yes {
 				question := fmt.Sprintf("Delete key %s? There is no copy of it anywhere.", args[0])
@@ -127,7 +113,7 @@ func (a *app) keyExport() *cobra.Command {
 		Long: `Prints a key as a TSS2 PRIVATE KEY (PEM), which tpm2-openssl and other programs
 read. It is of no use without this machine's TPM.`,
 		Example: indent("holdfast key export alice -o alice.tss2.pem"),
-		Args:    oneKey(0), ValidArgsFunction: a.completeKeys,
+		Args:    oneKey(), ValidArgsFunction: a.completeKeys,
 		RunE: a.asking(func(ctx context.Context, c *client.Client, args []string) error {
 			file, err := c.ExportKey(ctx, args[0])
 			if err != nil {
@@ -150,7 +136,8 @@ func (a *app) keyBind() *cobra.Command {
 one of them, proved by a certificate that the CA file's certificates lead to. A
 binding can be changed and not taken off.`,
 		Example: indent("holdfast key bind alice --server api.example:6443 --ca ca.pem"),
-		Args:    oneKey(0), ValidArgsFunction: a.completeKeys,
+		Args:    oneKey(), ValidArgsFunction: a.completeKeys,
+		PreRunE: required("server", "ca"),
 		RunE: a.asking(func(ctx context.Context, c *client.Client, args []string) error {
 			roots, err := a.readCertificates(ca)
 			if err != nil {
@@ -165,7 +152,6 @@ binding can be changed and not taken off.`,
 	}
 	cmd.Flags().StringArrayVar(&servers, "server", nil, "a server, as `HOST:PORT`; may be given several times")
 	cmd.Flags().StringVar(&ca, "ca", "", "the `FILE` of the certificates, PEM, that must have issued the server's")
-	require(cmd, "server", "ca")
 	jsonFlag(cmd, &asJSON)
 	return cmd
 }
@@ -176,15 +162,6 @@ func serversOf(addresses []string, roots [][]byte) []wire.Server {
 		servers = append(servers, wire.Server{Address: address, CA: string(encodeCertificates(roots))})
 	}
 	return servers
-}
-
-// require marks options without which a command line is not understood.
-func require(cmd *cobra.Command, names ...string) {
-	for _, name := range names {
-		if err := cmd.MarkFlagRequired(name); err != nil {
-			panic(err) // the option was never defined
-		}
-	}
 }
 
 // noDefault keeps a default that means "not given" out of the help text.

@@ -28,7 +28,7 @@ func (a *app) keyCreate() *cobra.Command {
 		Long: `Makes a key inside the device, for one purpose that can never be changed. The
 private key never leaves the device. An RSA key can take a minute.`,
 		Example: indent("holdfast key create alice --purpose tls-client"),
-		Args:    oneKey(0),
+		Args:    oneKey(),
 		PreRunE: func(*cobra.Command, []string) error { return o.check() },
 		RunE: a.asking(func(ctx context.Context, c *client.Client, args []string) error {
 			o.Name = args[0]
@@ -39,6 +39,8 @@ private key never leaves the device. An RSA key can take a minute.`,
 	f.StringVar(&o.Purpose, "purpose", "", "the `PURPOSE`, what the key may sign: "+words(keys.Purposes()))
 	f.StringVar(&o.Backend, "backend", "", "the `BACKEND`, tpm or piv (default the agent's first device)")
 	f.StringVar(&o.Algorithm, "algorithm", "", "the `ALGORITHM`: "+words(keys.Algorithms())+" (default ES256)")
+	complete(cmd, "purpose", keys.Purposes())
+	complete(cmd, "algorithm", keys.Algorithms())
 	f.IntVar(&o.RSABits, "rsa-bits", 0, "how many `BITS`: 2048, 3072 or 4096, as the device has them (default 2048)")
 	f.BoolVar(&o.Persistent, "persistent", false, "keep the key loaded in the device: faster, and takes one of its few places")
 	f.BoolVar(&o.TLS12, "tls12", false, "let the key sign TLS 1.2 too, where the agent sees less of what it signs")
@@ -120,7 +122,7 @@ export write it. FILE may be - for stdin. A key that was not made inside the TPM
 or that can do more than sign, is refused unless --allow-imported is given, and
 is shown as imported ever after.`,
 		Example: indent("holdfast key adopt alice alice.tss2.pem --purpose tls-client"),
-		Args:    oneKey(1), ValidArgsFunction: a.completeKeys,
+		Args:    oneKey("FILE"), ValidArgsFunction: a.completeKeys,
 		PreRunE: func(*cobra.Command, []string) error { return checkPurpose(p.Purpose) },
 		RunE: a.asking(func(ctx context.Context, c *client.Client, args []string) error {
 			file, err := a.readKeyFile(args[1])
@@ -137,6 +139,7 @@ is shown as imported ever after.`,
 	}
 	f := cmd.Flags()
 	f.StringVar(&p.Purpose, "purpose", "", "the `PURPOSE`, what the key may sign: "+words(keys.Purposes()))
+	complete(cmd, "purpose", keys.Purposes())
 	f.StringVar(&p.Backend, "backend", "", "the `BACKEND` that the file is for (default the agent's first)")
 	f.BoolVar(&p.AllowImported, "allow-imported", false, "also a key that existed outside the device, or that can do more than sign")
 	f.BoolVar(&p.Persistent, "persistent", false, "keep the key loaded in the device")

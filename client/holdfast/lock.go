@@ -19,7 +19,7 @@ func (a *app) unlockCommand() *cobra.Command {
 without it for 15 minutes, or as long as --seconds says, at most an hour. A wrong
 PIN costs one of the device's few tries.`,
 		Example: indent("holdfast unlock alice"),
-		Args:    oneKey(0), ValidArgsFunction: a.completeKeys,
+		Args:    oneKey(), ValidArgsFunction: a.completeKeys,
 		RunE: a.asking(func(ctx context.Context, c *client.Client, args []string) error {
 			pin, err := source.read(ctx, a, "PIN for key "+args[0]+": ", "")
 			if err != nil {
@@ -47,7 +47,7 @@ func (a *app) lockCommand() *cobra.Command {
 			if len(args) == 0 {
 				return nil
 			}
-			return oneKey(0)(cmd, args)
+			return oneKey()(cmd, args)
 		},
 		ValidArgsFunction: a.completeKeys,
 		RunE: a.asking(func(ctx context.Context, c *client.Client, args []string) error {

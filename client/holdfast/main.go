@@ -74,8 +74,13 @@ func (a *app) action(f func(ctx context.Context, args []string) error) func(*cob
 
 // asking is action for a command that needs the agent.
 func (a *app) asking(f func(ctx context.Context, c *client.Client, args []string) error) func(*cobra.Command, []string) error {
+	return a.askingWithin(answerTime, f)
+}
+
+// askingWithin is asking for a command whose calls are answered within limit.
+func (a *app) askingWithin(limit time.Duration, f func(ctx context.Context, c *client.Client, args []string) error) func(*cobra.Command, []string) error {
 	return a.action(func(ctx context.Context, args []string) error {
-		c, err := a.dial(ctx)
+		c, err := a.dialFor(ctx, limit)
 		if err != nil {
 			return err
 		}
@@ -91,6 +96,9 @@ const (
 	createTime = 6 * time.Minute
 )
 
-func (a *app) dial(ctx context.Context) (*client.Client, error) {
-	return client.Dial(ctx, &client.Options{Socket: a.socket, Timeout: answerTime})
+func (a *app) dial(ctx context.Context) (*client.Client, error) { return a.dialFor(ctx, answerTime) }
+
+// dialFor is dial for calls that are answered within limit.
+func (a *app) dialFor(ctx context.Context, limit time.Duration) (*client.Client, error) {
+	return client.Dial(ctx, &client.Options{Socket: a.socket, Timeout: limit})
 }

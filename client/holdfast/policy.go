@@ -39,7 +39,7 @@ mistakes.
 
 ` + fold("Operations: "+words(policy.Operations())+".", 80),
 		Example: indent("holdfast policy check --uid 1000 --key alice --operation sign-tls-client"),
-		Args:    cobra.NoArgs,
+		Args:    arguments(),
 		PreRunE: func(*cobra.Command, []string) error { return o.check() },
 		RunE:    a.action(func(ctx context.Context, _ []string) error { return a.checkPolicy(ctx, &o) }),
 	}
@@ -53,6 +53,7 @@ mistakes.
 	f.Int64Var(&o.owner, "owner", -1, "with --file: the `UID` that the key belongs to (default the one of --uid)")
 	f.BoolVar(&o.admin, "admin", false, "with --file: as if it came in over the admin socket")
 	noDefault(cmd, "uid", "owner", "gid")
+	complete(cmd, "operation", policy.Operations())
 	jsonFlag(cmd, &o.json)
 	return a.group("policy", "ask what the policy says", "holdfast policy check --uid 1000 --key alice --operation sign-tls-client", cmd)
 }
@@ -71,6 +72,8 @@ func (o *checkOptions) check() error {
 		return usagef("one of "+words(policy.Operations()), "--operation is missing")
 	case !slices.Contains(policy.Operations(), policy.Operation(o.operation)):
 		return usagef("one of "+words(policy.Operations()), "there is no operation %q", o.operation)
+	case o.key == "" && !keyless(policy.Operation(o.operation)):
+		return usagef("--key names the key that it is done with", "--key is missing: %s concerns a key", o.operation)
 	case o.file == "" && (o.owner >= 0 || o.admin):
 		return usagef("the agent knows whose its keys are", "--owner and --admin are for --file")
 	case o.owner >= math.MaxUint32:
@@ -87,6 +90,9 @@ func (o *checkOptions) check() error {
 	}
 	return nil
 }
+
+// keyless reports whether an operation concerns no key.
+func keyless(op policy.Operation) bool { return op == policy.Status || op == policy.Audit }
 
 func (o *checkOptions) groups() []uint32 {
 	groups := make([]uint32, len(o.gids))

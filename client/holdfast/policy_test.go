@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"holdfast/agent/keys"
+	"holdfast/agent/policy"
 	"holdfast/agent/wire"
 	"holdfast/client/clienttest"
 )
@@ -32,6 +33,20 @@ func TestPolicyCheck(t *testing.T) {
 	}
 	agent.Fail(wire.CheckPolicy, &keys.Error{Kind: keys.Denied, Message: "only root may ask"})
 	c.run(question...).want(t, 4, "only root may ask")
+}
+
+// A question about a key has to name one; what concerns no key needs none.
+func TestPolicyCheckWithoutKey(t *testing.T) {
+	agent := clienttest.Start(t)
+	agent.Policy.Allowed = true
+	for _, op := range policy.Operations() {
+		got := command{socket: agent.Socket}.run("policy", "check", "--uid", "0", "--operation", string(op))
+		if op == policy.Status || op == policy.Audit {
+			got.want(t, 0, "allowed")
+		} else {
+			got.want(t, 2, "--key is missing")
+		}
+	}
 }
 
 const testPolicy = `version: 1

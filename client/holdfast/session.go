@@ -16,17 +16,19 @@ import (
 	"holdfast/client"
 )
 
-// patience is how long to wait for a server's verdict on the client's
-// certificate. A server that refuses does so within a round trip; one that
-// accepts may say nothing until it is spoken to.
+// patience is how long to wait for an agent to tell of itself, which it does at
+// once, and for a server's verdict on the client's certificate. A server that
+// refuses does so within a round trip; one that accepts may say nothing until it
+// is spoken to.
 type patience struct {
+	state   time.Duration // before an agent that says nothing of its state counts as stuck
 	verdict time.Duration // before stdin is sent: an alert that meets data in flight can be lost
 	quiet   time.Duration // after stdin has ended: the server may still be answering
 	closing time.Duration // after our close_notify: the server has to close too
 }
 
 func usualPatience() patience {
-	return patience{verdict: time.Second, quiet: 2 * time.Second, closing: 10 * time.Second}
+	return patience{state: 5 * time.Second, verdict: time.Second, quiet: 2 * time.Second, closing: 10 * time.Second}
 }
 
 // session is one TLS connection of `tls connect`.

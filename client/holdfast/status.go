@@ -16,8 +16,8 @@ func (a *app) statusCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "status", Short: "show the agent, its devices, and whom it takes you for",
 		Example: indent("holdfast status"),
-		Args:    cobra.NoArgs,
-		RunE: a.asking(func(ctx context.Context, c *client.Client, _ []string) error {
+		Args:    arguments(),
+		RunE: a.askingWithin(a.patience.state, func(ctx context.Context, c *client.Client, _ []string) error {
 			status, err := c.Status(ctx)
 			if err != nil {
 				return err

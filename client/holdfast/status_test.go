@@ -2,6 +2,8 @@ package main
 
 import (
 	"encoding/json"
+	"net"
+	"strings"
 	"testing"
 	"time"
 
@@ -30,4 +32,24 @@ func TestStatus(t *testing.T) {
 	}
 	agent.Status.Devices = nil
 	c.run("status").want(t, 0, "device  none")
+}
+
+// An agent that takes connections and answers nothing is given up soon.
+func TestStuckAgent(t *testing.T) {
+	socket := t.TempDir() + "/agent.sock"
+	listener, err := net.Listen("unix", socket)
+	check(t, err)
+	t.Cleanup(func() { listener.Close() })
+	for _, name := range []string{"status", "doctor"} {
+		var out synced
+		a := &app{streams: streams{strings.NewReader(""), &out, &out, nil}, patience: patience{state: 50 * time.Millisecond}}
+		root := a.commands()
+		root.SetArgs([]string{"--socket", socket, name})
+		if code := a.report(root.ExecuteContext(t.Context())); code != exitUnreachable || !strings.Contains(out.String(), "gave no answer within 50ms") {
+			t.Errorf("%s: got %d and %q", name, code, out.String())
+		}
+	}
+	if got := usualPatience().state; got != 5*time.Second {
+		t.Errorf("people wait %s", got)
+	}
 }

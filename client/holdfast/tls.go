@@ -35,7 +35,7 @@ what the server sends to stdout. It is done (exit code 0) when the server has
 accepted the handshake, the client's certificate included. With TLS 1.3 a server
 says so only afterwards; the report ends in its verdict.`,
 		Example: indent("holdfast tls connect --key alice --ca ca.pem --server-name localhost 127.0.0.1:4433 </dev/null"),
-		Args:    cobra.ExactArgs(1),
+		Args:    arguments("HOST:PORT"),
 		PreRunE: func(_ *cobra.Command, args []string) error {
 			if host, port, err := net.SplitHostPort(args[0]); err != nil || host == "" || port == "" {
 				return usagef("", "%q is not HOST:PORT", args[0])

@@ -38,7 +38,7 @@ func (a *app) versionCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "version", Short: "show the commit, the Go version and the backends of this program",
 		Example: indent("holdfast version"),
-		Args:    cobra.NoArgs,
+		Args:    arguments(),
 		RunE: a.action(func(context.Context, []string) error {
 			if asJSON {
 				return a.json(readBuild())

@@ -1,0 +1,92 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"holdfast/agent/keys"
+)
+
+// arguments accepts one argument for each of the names.
+func arguments(names ...string) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		switch {
+		case len(args) < len(names):
+			return fmt.Errorf("%s is missing", names[len(args)])
+		case len(args) > len(names):
+			return fmt.Errorf("unexpected argument %q", args[len(names)])
+		}
+		return nil
+	}
+}
+
+// oneKey accepts a key's name and further arguments.
+func oneKey(further ...string) cobra.PositionalArgs {
+	all := arguments(append([]string{"NAME"}, further...)...)
+	return func(cmd *cobra.Command, args []string) error {
+		if err := all(cmd, args); err != nil {
+			return err
+		}
+		if err := keys.CheckName(args[0]); err != nil {
+			return usageError(err)
+		}
+		return nil
+	}
+}
+
+// required accepts a command line that gives all of the options named.
+func required(names ...string) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, _ []string) error {
+		for _, name := range names {
+			if !cmd.Flags().Changed(name) {
+				return fmt.Errorf("--%s is missing", name)
+			}
+		}
+		return nil
+	}
+}
+
+// badOption says in this tool's words what is wrong with an option.
+func badOption(_ *cobra.Command, err error) error {
+	var unknown *pflag.NotExistError
+	var bare *pflag.ValueRequiredError
+	var invalid *pflag.InvalidValueError
+	var syntax *pflag.InvalidSyntaxError
+	switch {
+	case errors.As(err, &unknown):
+		return fmt.Errorf("there is no option %s", dashed(unknown.GetSpecifiedName(), unknown.GetSpecifiedShortnames()))
+	case errors.As(err, &bare):
+		return fmt.Errorf("%s needs a value", dashed(bare.GetSpecifiedName(), bare.GetSpecifiedShortnames()))
+	case errors.As(err, &invalid):
+		return fmt.Errorf("--%s wants %s, not %q", invalid.GetFlag().Name, wanted(invalid.GetFlag()), invalid.GetValue())
+	case errors.As(err, &syntax):
+		return fmt.Errorf("%q is not an option", syntax.GetSpecifiedFlag())
+	}
+	return err
+}
+
+// dashed writes an option as it was given: alone, or among one-letter ones.
+func dashed(name, letters string) string {
+	if letters != "" {
+		return "-" + name[:1]
+	}
+	return "--" + name
+}
+
+// wanted is what an option takes, for people.
+func wanted(f *pflag.Flag) string {
+	switch f.Value.Type() {
+	case "int", "int64":
+		return "a number"
+	case "uintSlice":
+		return "a number, or several with commas"
+	case "ipSlice":
+		return "an IP address"
+	case "bool":
+		return "no value"
+	}
+	return "another value"
+}

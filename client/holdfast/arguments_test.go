@@ -1,0 +1,38 @@
+package main
+
+import (
+	"strings"
+	"testing"
+)
+
+// What is wrong with a command line is said in this tool's words, and the hint
+// leads to the help of the command.
+func TestUsageTexts(t *testing.T) {
+	for line, want := range map[string]string{
+		"key create":                          "NAME is missing",
+		"key create alice":                    "--purpose is missing",
+		"key list extra":                      `unexpected argument "extra"`,
+		"key adopt alice":                     "FILE is missing",
+		"key bind alice":                      "--server is missing",
+		"key bind alice --server a:1":         "--ca is missing",
+		"certificate install alice":           "FILE is missing",
+		"certificate show alice --pem --json": "--pem and --json exclude each other",
+		"certificate request alice --ip x":    `--ip wants an IP address, not "x"`,
+		"tls connect":                         "HOST:PORT is missing",
+		"policy check --uid root":             `--uid wants a number, not "root"`,
+		"policy check --gid a":                `--gid wants a number, or several with commas, not "a"`,
+		"policy check --admin=maybe":          `--admin wants no value, not "maybe"`,
+		"audit tail -n many":                  `--lines wants a number, not "many"`,
+		"audit tail -n":                       "-n needs a value",
+		"status --socket":                     "--socket needs a value",
+		"status --nonsense":                   "there is no option --nonsense",
+		"status -x":                           "there is no option -x",
+		"status ---":                          `"---" is not an option`,
+		"completion":                          "SHELL is missing",
+		"completion ksh":                      `there is no completion for "ksh"`,
+		"lock alice bob":                      `unexpected argument "bob"`,
+	} {
+		got := command{socket: "/nonexistent/agent.sock"}.run(strings.Fields(line)...)
+		got.want(t, exitUsage, "holdfast: error: "+want+"\n", "\nholdfast: hint: ")
+	}
+}
