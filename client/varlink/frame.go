@@ -14,19 +14,24 @@ const smallBuffer = 2 << 10
 // while a message arrives, never past the limit, and shrinks when it is taken.
 type framer struct {
 	from    io.Reader
+	share   share // covers buf, and the message that was taken until settle
 	buf     []byte
 	n       int // bytes of buf that are filled
 	scanned int // bytes of buf known to hold no NUL
 }
 
 // fill reads once. It reports errTooLong when a message has reached the limit
-// and has no end.
+// and has no end, and ErrBusy when the buffer may not grow now.
 func (f *framer) fill() error {
 	if f.n == len(f.buf) {
 		if f.n > MaxMessage {
 			return errTooLong
 		}
-		f.resize(min(max(4*f.n, smallBuffer), MaxMessage+1))
+		size := min(max(4*f.n, smallBuffer), MaxMessage+1)
+		if err := f.share.cover(size); err != nil {
+			return err
+		}
+		f.resize(size)
 	}
 	return f.fillFree()
 }
@@ -44,9 +49,6 @@ func (f *framer) fillFree() error {
 	return err
 }
 
-// full says that the buffer has no free part.
-func (f *framer) full() bool { return f.n == len(f.buf) }
-
 // empty says that no byte of a next message has arrived.
 func (f *framer) empty() bool { return f.n == 0 }
 
@@ -62,8 +64,8 @@ func (f *framer) frame() ([]byte, bool) {
 	return f.buf[:f.scanned], true
 }
 
-// drop removes the message that frame returned, and gives back a buffer that
-// grew.
+// drop removes the message that frame returned, and lets go of a buffer that
+// grew. What covers it stays until settle: the message may have been copied.
 func (f *framer) drop() {
 	rest := f.buf[f.scanned+1 : f.n]
 	f.n, f.scanned = len(rest), 0
@@ -73,6 +75,9 @@ func (f *framer) drop() {
 	}
 	copy(f.buf, rest)
 }
+
+// settle gives back what covered messages that are dropped and done with.
+func (f *framer) settle() { f.share.shrink(len(f.buf)) }
 
 // resize moves what has been read into a buffer of another size.
 func (f *framer) resize(size int) {

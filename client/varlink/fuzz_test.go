@@ -37,7 +37,8 @@ func FuzzFramer(f *testing.F) {
 		want := bytes.Split(stream, []byte{0})
 		want = want[:len(want)-1]
 		for _, from := range []io.Reader{bytes.NewReader(stream), iotest.OneByteReader(bytes.NewReader(stream)), iotest.HalfReader(bytes.NewReader(stream))} {
-			f := framer{from: from}
+			big := new(budget)
+			f := framer{from: from, share: share{of: big, limit: MaxMessage}}
 			for i := 0; ; {
 				frame, ok := f.frame()
 				if ok {
@@ -45,6 +46,7 @@ func FuzzFramer(f *testing.F) {
 						t.Fatalf("message %d of %q: got %q", i, stream, frame)
 					}
 					f.drop()
+					f.settle()
 					i++
 					continue
 				}
@@ -56,6 +58,9 @@ func FuzzFramer(f *testing.F) {
 				}
 				if len(f.buf) > MaxMessage+1 {
 					t.Fatalf("the buffer has %d bytes", len(f.buf))
+				}
+				if got, want := big.taken(), above(len(f.buf)); got != want {
+					t.Fatalf("%d bytes are taken for a buffer of %d", got, len(f.buf))
 				}
 			}
 		}

@@ -25,9 +25,18 @@ type Service struct {
 	// 30 s.
 	IdleTimeout time.Duration
 
+	// BigBytes is how many bytes the requests of all connections may hold together
+	// beyond the 2 KiB that each connection has to itself. A request counts by its
+	// buffer, of up to MaxMessage bytes, from when it arrives until its call has
+	// been answered. When they are taken, a connection whose request needs more
+	// ends; smaller requests do not notice. Zero means 32 MiB.
+	BigBytes int64
+
 	// OnError returns the varlink error to send for an error of a method that is
 	// not an *Error. Without OnError such an error ends the connection.
 	OnError func(err error) (name string, parameters any)
+
+	big budget // what is taken of BigBytes
 }
 
 // Interface is one interface of a service.
@@ -48,20 +57,25 @@ var (
 	ErrMalformed = errors.New("malformed message")
 	// ErrSlow is a request that was not whole, or a reply that was not taken, in time.
 	ErrSlow = errors.New("peer too slow")
+	// ErrPipelined is a peer that sent 2 KiB or more of further requests while a
+	// call ran.
+	ErrPipelined = errors.New("too much sent during a call")
 )
 
 // ServeConn answers the calls that arrive on conn, one at a time and in order,
 // and closes it. It returns nil when the peer has closed the connection between
 // two requests or in a call, when it was idle for too long, and when ctx ended;
-// otherwise an error that says why it gave up: ErrMalformed, ErrSlow, or what the
-// connection returned.
+// otherwise an error that says why it gave up: ErrMalformed, ErrSlow, ErrBusy,
+// ErrPipelined, or what the connection returned.
 //
 // When ctx ends an idle connection is closed at once, while a call that runs may
 // finish and reply. To end such a call as well, close conn.
 //
-// A request that arrives while a call runs waits for its turn. A peer that closes
-// the connection, or only its sending half, cancels the call, unless more than
-// the 2 KiB that are read ahead wait before the end.
+// A connection carries one call at a time. A request that arrives while a call
+// runs waits for its turn. A peer that closes the connection, or only its sending
+// half, cancels the call. To notice, the connection is read ahead; a peer that
+// fills the 2 KiB for that, which no longer shows when it goes, cancels the call
+// too, and the connection ends once the call has returned.
 func (s *Service) ServeConn(ctx context.Context, conn net.Conn) error {
 	defer conn.Close()
 	c := &serving{
@@ -69,10 +83,11 @@ func (s *Service) ServeConn(ctx context.Context, conn net.Conn) error {
 		conn:     conn,
 		stopping: ctx,
 		calls:    context.WithoutCancel(ctx),
-		in:       framer{from: conn},
+		in:       framer{from: conn, share: share{of: &s.big, limit: or(s.BigBytes, 32<<20)}},
 		idle:     or(s.IdleTimeout, 30*time.Second),
 		whole:    or(s.ReadTimeout, 5*time.Second),
 	}
+	defer c.in.share.shrink(0)
 	defer context.AfterFunc(ctx, func() { conn.SetReadDeadline(past) })()
 	for {
 		frame, err := c.next()
@@ -83,17 +98,22 @@ func (s *Service) ServeConn(ctx context.Context, conn net.Conn) error {
 		// own, an idle connection keeps little.
 		answered := make(chan error, 1)
 		go func() { answered <- c.answer(frame) }()
-		if err := <-answered; err != nil {
+		err = <-answered
+		c.in.settle()
+		switch {
+		case c.crowded:
+			return ErrPipelined
+		case err != nil:
 			return err
 		}
 	}
 }
 
-func or(d, otherwise time.Duration) time.Duration {
-	if d == 0 {
+func or[T time.Duration | int64](value, otherwise T) T {
+	if value == 0 {
 		return otherwise
 	}
-	return d
+	return value
 }
 
 // method returns the method with a qualified name, or the error for the caller.

@@ -21,6 +21,7 @@ type serving struct {
 	in       framer
 	idle     time.Duration
 	whole    time.Duration
+	crowded  bool // the peer has filled the read-ahead during a call
 }
 
 // next returns the next request, or nil when there will be none.
@@ -71,6 +72,8 @@ func (c *serving) ended(err error) error {
 		return nil
 	case errors.Is(err, errTooLong):
 		return fmt.Errorf("%w: %w", ErrMalformed, err)
+	case errors.Is(err, ErrBusy):
+		return fmt.Errorf("%w: %d bytes of a request had arrived", err, c.in.n)
 	case gone(err) && !c.in.empty():
 		return fmt.Errorf("%w: cut off after %d bytes", ErrMalformed, c.in.n)
 	case gone(err), timedOut(err) && c.in.empty():

@@ -13,8 +13,10 @@ const watchAfter = 5 * time.Millisecond
 
 // watch reads ahead while a method runs, because only a read shows that the peer
 // has closed the connection; then it calls cancel. What it reads is the beginning
-// of the next request and stays in the buffer. The returned function ends it and
-// waits for that: afterwards the buffer is the caller's again.
+// of the next request and stays in the buffer. When there is no room to read on,
+// the end would go unnoticed: that is crowded, and calls cancel as well. The
+// returned function ends the watch and waits for that: afterwards the buffer is
+// the caller's again.
 func (c *serving) watch(cancel func()) (stop func()) {
 	var over atomic.Bool
 	ended := make(chan struct{})
@@ -23,7 +25,7 @@ func (c *serving) watch(cancel func()) (stop func()) {
 		if c.in.buf == nil {
 			c.in.resize(smallBuffer)
 		}
-		for !c.in.full() {
+		for c.in.n < smallBuffer {
 			// The deadline comes before the look at over: if stop runs in between,
 			// either it is seen here or its deadline interrupts the read.
 			c.conn.SetReadDeadline(time.Time{})
@@ -35,6 +37,8 @@ func (c *serving) watch(cancel func()) (stop func()) {
 				return
 			}
 		}
+		c.crowded = true
+		cancel()
 	})
 	return func() {
 		if begin.Stop() {

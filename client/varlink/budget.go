@@ -1,0 +1,71 @@
+package varlink
+
+import (
+	"errors"
+	"sync"
+)
+
+// ErrBusy is a request over 2 KiB that came when the big requests of other
+// connections had taken all of Service.BigBytes.
+var ErrBusy = errors.New("too many big requests at once")
+
+// A budget counts the bytes that the connections of a service hold together.
+type budget struct {
+	mu    sync.Mutex
+	bytes int64
+}
+
+// take adds n bytes, or reports that there would be more than limit.
+func (b *budget) take(n, limit int64) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.bytes+n > limit {
+		return false
+	}
+	b.bytes += n
+	return true
+}
+
+func (b *budget) give(n int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.bytes -= n
+}
+
+func (b *budget) taken() int64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.bytes
+}
+
+// A share is what one connection has taken of its service's budget. The zero
+// share has no budget and covers everything: the side that asks counts nothing.
+type share struct {
+	of    *budget
+	limit int64
+	bytes int64
+}
+
+// cover takes what a buffer of size bytes needs, before it is made.
+func (s *share) cover(size int) error {
+	more := above(size) - s.bytes
+	if s.of == nil || more <= 0 {
+		return nil
+	}
+	if !s.of.take(more, s.limit) {
+		return ErrBusy
+	}
+	s.bytes += more
+	return nil
+}
+
+// shrink gives back what a buffer of size bytes does not need.
+func (s *share) shrink(size int) {
+	if less := s.bytes - above(size); less > 0 {
+		s.of.give(less)
+		s.bytes -= less
+	}
+}
+
+// above is the part of a buffer that counts.
+func above(size int) int64 { return int64(max(size-smallBuffer, 0)) }
