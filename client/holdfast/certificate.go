@@ -112,18 +112,18 @@ func (a *app) readCertificates(name string) ([][]byte, error) {
 	var chain [][]byte
 	for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(rest) {
 		if strings.HasSuffix(block.Type, "PRIVATE KEY") {
-			return nil, &problem{name + " holds a private key", "only certificates belong here; a key in a file is what holdfast is there to avoid", exitFailed, nil}
+			return nil, &problem{inputName(name) + " holds a private key", "only certificates belong here; a key in a file is what holdfast is there to avoid", exitFailed, nil}
 		}
 		if block.Type != "CERTIFICATE" {
 			continue
 		}
 		if _, err := x509.ParseCertificate(block.Bytes); err != nil {
-			return nil, fmt.Errorf("%s: certificate %d: %w", name, len(chain)+1, err)
+			return nil, fmt.Errorf("%s: certificate %d: %w", inputName(name), len(chain)+1, err)
 		}
 		chain = append(chain, block.Bytes)
 	}
 	if len(chain) == 0 {
-		return nil, &problem{name + " holds no certificate in PEM", "openssl x509 -inform DER -in FILE turns one from DER into PEM", exitFailed, nil}
+		return nil, &problem{inputName(name) + " holds no certificate in PEM", "openssl x509 -inform DER -in FILE turns one from DER into PEM", exitFailed, nil}
 	}
 	return chain, nil
 }

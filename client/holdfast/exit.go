@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -69,11 +70,19 @@ func (a *app) report(err error) int {
 		return no.code
 	}
 	p := explain(err)
-	fmt.Fprintf(a.stderr, "holdfast: error: %s\n", printable(p.message))
+	a.tell("error", p.message)
 	if p.hint != "" {
-		fmt.Fprintf(a.stderr, "holdfast: hint: %s\n", printable(p.hint))
+		a.tell("hint", p.hint)
 	}
 	return p.code
+}
+
+// tell writes text to stderr and says on each of its lines what it is: a file
+// with several mistakes has one on each, and no line passes for another's.
+func (a *app) tell(what, text string) {
+	for line := range strings.SplitSeq(text, "\n") {
+		fmt.Fprintf(a.stderr, "holdfast: %s: %s\n", what, printable(line))
+	}
 }
 
 // explain turns any error into fact, hint and exit code.
@@ -92,6 +101,17 @@ func explain(err error) *problem {
 		return &problem{"interrupted", "", exitFailed, err}
 	}
 	return &problem{err.Error(), "", exitFailed, err}
+}
+
+// aboutKey names the key in the hint of an error that the agent gave: its own
+// hints say NAME, and a line that can be copied is worth more.
+func aboutKey(name string, err error) error {
+	if _, fromAgent := keys.AsError(err); !fromAgent {
+		return err
+	}
+	p := *explain(err)
+	p.hint, p.err = strings.ReplaceAll(p.hint, "holdfast unlock NAME", "holdfast unlock "+name), err
+	return &p
 }
 
 func codeOf(kind keys.Kind) int {

@@ -82,6 +82,41 @@ func TestUsage(t *testing.T) {
 	}
 }
 
+// A file that cannot be read or written, or holds nothing, comes with a next step.
+func TestFileHints(t *testing.T) {
+	agent, c := withAlice(t)
+	const missing, rename = "name a file that is there", "leave -o out for stdout"
+	for line, want := range map[string]string{
+		"certificate install alice /nonexistent/x":                   missing,
+		"tls connect --ca /nonexistent/x localhost:1":                missing,
+		"key bind alice --server a:1 --ca /nonexistent/x":            missing,
+		"key adopt bob /nonexistent/x --purpose tls-client":          missing,
+		"key export alice -o /nonexistent/x":                         rename,
+		"certificate request alice --subject CN=a -o /nonexistent/x": rename,
+		"key adopt bob - --purpose tls-client":                       "holdfast key export",
+		"certificate install alice -":                                "openssl x509",
+	} {
+		c.run(strings.Fields(line)...).want(t, exitFailed, "\nholdfast: hint: ", want)
+	}
+	c.run("key", "adopt", "bob", "-", "--purpose", "tls-client").want(t, exitFailed, "error: stdin holds no TSS2")
+	c.run("tls", "connect", "localhost").want(t, exitUsage, "hint: give both, such as localhost:443")
+	if n := len(agent.Calls(wire.AdoptKey)); n != 0 {
+		t.Errorf("%d files were sent", n)
+	}
+}
+
+// The agent's hint says NAME; the person's command line says which.
+func TestUnlockHintNamesKey(t *testing.T) {
+	agent, c := withAlice(t)
+	locked := &keys.Error{Kind: keys.PINRequired, Message: "the key is locked with a PIN", Hint: "holdfast unlock NAME"}
+	agent.Fail(wire.UnlockKey, locked)
+	agent.Fail(wire.SignCertificateRequest, locked)
+	c.stdin = "271828"
+	for _, line := range []string{"unlock alice --pin-fd 0", "certificate request alice --subject CN=alice"} {
+		c.run(strings.Fields(line)...).want(t, exitPerson, "locked with a PIN", "holdfast: hint: holdfast unlock alice\n")
+	}
+}
+
 // Names in certificates and errors must not reach the terminal as commands.
 func TestPrintable(t *testing.T) {
 	agent := clienttest.Start(t)

@@ -79,6 +79,14 @@ func understood(t *testing.T, line string) string {
 	return ""
 }
 
+// Help does not promise what the agent refuses.
+func TestPlannedPurposes(t *testing.T) {
+	for _, name := range []string{"create", "adopt"} {
+		command{}.run("key", name, "--help").want(t, 0,
+			"tls-client, tls-server; planned: service-account, client-assertion, aws-roles-anywhere", "persistent handle")
+	}
+}
+
 // No secret is ever an argument.
 func TestNoSecretInArguments(t *testing.T) {
 	tree(t, func(c *cobra.Command) {

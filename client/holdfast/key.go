@@ -177,7 +177,10 @@ func (a *app) write(name string, data []byte, mode os.FileMode) error {
 		_, err := a.stdout.Write(data)
 		return err
 	}
-	return os.WriteFile(name, data, mode)
+	if err := os.WriteFile(name, data, mode); err != nil {
+		return &problem{err.Error(), "name a file in a directory that you may write to, or leave -o out for stdout", exitFailed, err}
+	}
+	return nil
 }
 
 // maxInput is the size of the largest file that is read, in bytes: more does not
@@ -190,16 +193,24 @@ func (a *app) read(name string) ([]byte, error) {
 	if name != "-" {
 		f, err := os.Open(name)
 		if err != nil {
-			return nil, err
+			return nil, &problem{err.Error(), "name a file that is there and that you may read, or - for stdin", exitFailed, err}
 		}
 		defer f.Close()
 		from = f
 	}
 	data, err := io.ReadAll(io.LimitReader(from, maxInput+1))
 	if err == nil && len(data) > maxInput {
-		err = &problem{fmt.Sprintf("%s is longer than %d bytes", name, maxInput), "", exitFailed, nil}
+		err = &problem{fmt.Sprintf("%s is longer than %d bytes", inputName(name), maxInput), "", exitFailed, nil}
 	}
 	return data, err
+}
+
+// inputName is what to call the input of read.
+func inputName(name string) string {
+	if name == "-" {
+		return "stdin"
+	}
+	return name
 }
 
 // words joins what a list of named values may be, for help texts.

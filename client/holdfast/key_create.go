@@ -36,13 +36,13 @@ private key never leaves the device. An RSA key can take a minute.`,
 		}),
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.Purpose, "purpose", "", "the `PURPOSE`, what the key may sign: "+words(keys.Purposes()))
+	f.StringVar(&o.Purpose, "purpose", "", "the `PURPOSE`, what the key may sign: "+purposes())
 	f.StringVar(&o.Backend, "backend", "", "the `BACKEND`, tpm or piv (default the agent's first device)")
 	f.StringVar(&o.Algorithm, "algorithm", "", "the `ALGORITHM`: "+words(keys.Algorithms())+" (default ES256)")
 	complete(cmd, "purpose", keys.Purposes())
 	complete(cmd, "algorithm", keys.Algorithms())
 	f.IntVar(&o.RSABits, "rsa-bits", 0, "how many `BITS`: 2048, 3072 or 4096, as the device has them (default 2048)")
-	f.BoolVar(&o.Persistent, "persistent", false, "keep the key loaded in the device: faster, and takes one of its few places")
+	f.BoolVar(&o.Persistent, "persistent", false, "keep the key at a persistent handle of the TPM: one command per signature; handles are few")
 	f.BoolVar(&o.TLS12, "tls12", false, "let the key sign TLS 1.2 too, where the agent sees less of what it signs")
 	f.BoolVar(&o.pin, "pin", false, "ask for a PIN that the key will want before it signs")
 	f.StringVar(&o.slot, "slot", "", "the slot of a security key")
@@ -52,6 +52,19 @@ private key never leaves the device. An RSA key can take a minute.`,
 	o.source.flag(cmd)
 	jsonFlag(cmd, &o.json)
 	return cmd
+}
+
+// purposes lists the purposes for help texts, and which of them are to come.
+func purposes() string {
+	var now, planned []keys.Purpose
+	for _, p := range keys.Purposes() {
+		if p.TLS() { // the agent refuses the others
+			now = append(now, p)
+		} else {
+			planned = append(planned, p)
+		}
+	}
+	return words(now) + "; planned: " + words(planned)
 }
 
 // check finds mistakes that need no agent.
@@ -138,11 +151,11 @@ is shown as imported ever after.`,
 		}),
 	}
 	f := cmd.Flags()
-	f.StringVar(&p.Purpose, "purpose", "", "the `PURPOSE`, what the key may sign: "+words(keys.Purposes()))
+	f.StringVar(&p.Purpose, "purpose", "", "the `PURPOSE`, what the key may sign: "+purposes())
 	complete(cmd, "purpose", keys.Purposes())
 	f.StringVar(&p.Backend, "backend", "", "the `BACKEND` that the file is for (default the agent's first)")
 	f.BoolVar(&p.AllowImported, "allow-imported", false, "also a key that existed outside the device, or that can do more than sign")
-	f.BoolVar(&p.Persistent, "persistent", false, "keep the key loaded in the device")
+	f.BoolVar(&p.Persistent, "persistent", false, "keep the key at a persistent handle of the TPM: one command per signature; handles are few")
 	f.BoolVar(&p.TLS12, "tls12", false, "let the key sign TLS 1.2 too")
 	jsonFlag(cmd, &asJSON)
 	return cmd
@@ -159,11 +172,14 @@ func (a *app) readKeyFile(name string) (string, error) {
 	for _, kind := range []string{"RSA ", "EC ", "ENCRYPTED ", "OPENSSH ", ""} {
 		if strings.Contains(text, "-----BEGIN "+kind+"PRIVATE KEY-----") {
 			return "", &problem{
-				name + " holds a private key that is not in a TPM",
+				inputName(name) + " holds a private key that is not in a TPM",
 				"make a new key with holdfast key create, and a certificate for it; the old one is already exposed",
 				exitFailed, errors.ErrUnsupported,
 			}
 		}
+	}
+	if !strings.Contains(text, "-----BEGIN ") {
+		return "", &problem{inputName(name) + " holds no TSS2 PRIVATE KEY in PEM", "holdfast key export, tpm2-openssl and ssh-tpm-agent write such files", exitFailed, nil}
 	}
 	return text, nil
 }

@@ -85,7 +85,10 @@ func (a *app) askingWithin(limit time.Duration, f func(ctx context.Context, c *c
 			return err
 		}
 		defer c.Close()
-		return f(ctx, c, args)
+		if err = f(ctx, c, args); len(args) > 0 { // the first is the key's name
+			err = aboutKey(args[0], err)
+		}
+		return err
 	})
 }
 

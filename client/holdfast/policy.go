@@ -179,5 +179,8 @@ func readPolicy(path string) (*policy.Policy, error) {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrPermission) {
 		return nil, &problem{err.Error(), "an agent keeps its old policy until the file is right", exitFailed, err}
 	}
-	return p, err
+	if err != nil {
+		return nil, &problem{err.Error(), "name a file that is there and that you may read", exitFailed, err}
+	}
+	return p, nil
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 
 	"holdfast/agent/keys"
@@ -68,7 +69,15 @@ func TestPolicyFile(t *testing.T) {
 	ask := func(args ...string) result { return command{}.run(append([]string{"policy", "check"}, args...)...) }
 	ask("--file", good).want(t, 0, "is a policy")
 	ask("--file", bad).want(t, 1, bad+":3", "fly")
-	ask("--file", "/nonexistent").want(t, 1, "no such file")
+	worse := file(t, []byte("version: 1\nrules:\n  - allow: [fly]\n    anyone: true\n  - allow: [swim]\n    anyone: true\n"))
+	got := ask("--file", worse)
+	got.want(t, 1, "holdfast: error: "+worse+":3", "\nholdfast: error: "+worse+":5")
+	for line := range strings.Lines(got.stderr) {
+		if !strings.HasPrefix(line, "holdfast: ") {
+			t.Errorf("got the line %q", line)
+		}
+	}
+	ask("--file", "/nonexistent").want(t, 1, "no such file", "hint: name a file")
 	ask("--file", good, "--uid", "33", "--key", "web", "--operation", "sign-tls-server", "--owner", "0").want(t, 0, "allowed", "web", good+":3")
 	ask("--file", good, "--uid", "12", "--gid", "44", "--key", "x", "--operation", "sign-tls-client").want(t, 0, "own")
 	// Each of these differs from an allowed one in one thing.

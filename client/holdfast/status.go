@@ -91,7 +91,7 @@ func deviceRows(d wire.Device) [][]string {
 		rows = append(rows, []string{"", "makes " + abilities(d.Can)})
 	}
 	if d.TriesLeft != nil {
-		rows = append(rows, []string{"", fmt.Sprintf("%d wrong PINs until it locks", *d.TriesLeft)})
+		rows = append(rows, []string{"", plural(*d.TriesLeft, "wrong PIN until it locks", "wrong PINs until it locks")})
 	}
 	return rows
 }

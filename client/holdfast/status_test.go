@@ -30,6 +30,8 @@ func TestStatus(t *testing.T) {
 	if status.Caller.User != "alice" || !status.Devices[0].Software {
 		t.Errorf("--json: got %+v", status)
 	}
+	tries = 1
+	c.run("status").want(t, 0, "1 wrong PIN until it locks")
 	agent.Status.Devices = nil
 	c.run("status").want(t, 0, "device  none")
 }

@@ -38,7 +38,7 @@ says so only afterwards; the report ends in its verdict.`,
 		Args:    arguments("HOST:PORT"),
 		PreRunE: func(_ *cobra.Command, args []string) error {
 			if host, port, err := net.SplitHostPort(args[0]); err != nil || host == "" || port == "" {
-				return usagef("", "%q is not HOST:PORT", args[0])
+				return usagef("give both, such as localhost:443 or [::1]:443", "%q is not HOST:PORT", args[0])
 			}
 			return nil
 		},
@@ -69,7 +69,7 @@ func (a *app) connect(ctx context.Context, o *connectOptions, address string) er
 	handshake, cancel := context.WithTimeout(ctx, handshakeTime)
 	defer cancel()
 	if err := s.conn.HandshakeContext(handshake); err != nil {
-		return s.explain(ctx, err)
+		return aboutKey(o.key, s.explain(ctx, err))
 	}
 	if err := s.report(cfg.ServerName); err != nil {
 		return err
