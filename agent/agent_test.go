@@ -53,7 +53,16 @@ type device struct {
 	*keystest.Memory
 	deleted atomic.Int32
 	asked   atomic.Int32
+	refuse  error // what Import answers
 	persist func() error
+}
+
+// Import implements keys.Backend.
+func (d *device) Import(ctx context.Context, t keys.Template, file []byte, allowImported bool) (keys.Material, error) {
+	if d.refuse != nil {
+		return keys.Material{}, d.refuse
+	}
+	return d.Memory.Import(ctx, t, file, allowImported)
 }
 
 // Status implements keys.Backend.

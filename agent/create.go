@@ -35,8 +35,29 @@ func (r *request) adoptKey(ctx context.Context, p *wire.AdoptKeyParameters) (*wi
 	t.Algorithm, t.RSABits = "", 0 // the file says
 	rec := r.newRecord(p.Name, t, p.TLS12, p.RequestID)
 	return r.add(ctx, policy.Adopt, rec, t, p.Backend, func(ctx context.Context, b keys.Backend) (keys.Material, error) {
-		return b.Import(ctx, t, []byte(p.File), p.AllowImported)
+		if !p.AllowImported {
+			return b.Import(ctx, t, []byte(p.File), false)
+		}
+		return r.importForeign(ctx, b, t, []byte(p.File))
 	})
+}
+
+// importForeign imports a key that was not made here. A file can claim that its
+// key has no PIN, and the device counts finding out as a wrong PIN: such a try is
+// charged like one.
+func (r *request) importForeign(ctx context.Context, b keys.Backend, t keys.Template, file []byte) (keys.Material, error) {
+	records, uid := r.agent.Store, r.conn.peer.UID
+	if err := records.SpendPINTry(uid, file); err != nil {
+		return keys.Material{}, err
+	}
+	m, err := b.Import(ctx, t, file, true)
+	if keys.KindOf(err) == keys.PINRequired || keys.KindOf(err) == keys.Deadline {
+		return m, err
+	}
+	if back := records.ReturnPINTry(uid, file); back != nil {
+		r.agent.Log.Error("PIN try", "error", back)
+	}
+	return m, err
 }
 
 // template checks what a caller asks for before any device is asked.

@@ -232,3 +232,17 @@ func TestStopIsRecorded(t *testing.T) {
 		t.Errorf("the log does not tell a stop between two starts:\n%s", lines)
 	}
 }
+
+// A file that claims that its key has no PIN costs its owner tries, not the device.
+func TestLyingKeyFilesAreChargedAsPINTries(t *testing.T) {
+	r := newRig(t)
+	r.memory.refuse = &keys.Error{Kind: keys.PINRequired, Message: "the file says that the key has no PIN, and it has one"}
+	var got []keys.Kind
+	for i := range 7 {
+		p := wire.AdoptKeyParameters{Name: "lie", Purpose: "tls-client", File: fmt.Sprint("file ", i), AllowImported: true}
+		got = append(got, keys.KindOf(r.call(wire.AdoptKey, p, &wire.KeyReply{})))
+	}
+	if want := "[pin-required pin-required pin-required pin-required pin-required pin-blocked pin-blocked]"; fmt.Sprint(got) != want {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
