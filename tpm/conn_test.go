@@ -247,6 +247,34 @@ func TestStatusDoesNotHang(t *testing.T) {
 	device.Cont()
 }
 
+// TestStatusThatComesLate: a Status call that waited for the owner of a healthy
+// device until its time was nearly over sends nothing, and blames nobody.
+func TestStatusThatComesLate(t *testing.T) {
+	b, proxy, _ := behind(t, false)
+	wantState(t, b, keys.StateReady)
+	proxy.SetDelay(tpm2.TPMCCGetCapability, 300*time.Millisecond) // more than will be left
+	proxy.ResetCounts()
+	if err := b.acquire(soon(t)); err != nil {
+		t.Fatal(err)
+	}
+	ctx := within(t, 700*time.Millisecond)
+	got := make(chan keys.Status, 1)
+	go func() { got <- b.Status(ctx) }()
+	until, _ := ctx.Deadline()
+	time.Sleep(time.Until(until.Add(-100 * time.Millisecond))) // the slowness is what is tested
+	b.release()
+	if s := <-got; s.State != keys.StateReady || s.Maker == "" || s.TriesLeft != nil {
+		t.Errorf("got state %q, maker %q, tries %v, want ready, what is known, none", s.State, s.Maker, s.TriesLeft)
+	}
+	if n := proxy.Total(); n != 0 {
+		t.Errorf("got %d commands with 100 ms left, want none", n)
+	}
+	proxy.SetDelay(tpm2.TPMCCGetCapability, 0)
+	if s := wantState(t, b, keys.StateReady); s.TriesLeft == nil {
+		t.Error("the next Status does not ask the device")
+	}
+}
+
 // TestCloseLeavesNothing looks at the device after Close, and closes twice.
 func TestCloseLeavesNothing(t *testing.T) {
 	for _, managed := range []bool{false, true} {

@@ -15,11 +15,19 @@ import (
 // statusTime bounds Status for callers without a deadline.
 const statusTime = 2 * time.Second
 
+// statusLeft is the least time for which Status sends commands: a healthy chip
+// that is given less would be taken for one that does not answer.
+const statusLeft = 500 * time.Millisecond
+
 // Status asks the device how it is. It uses no session and makes nothing. When
-// ctx, or two seconds without a deadline, end first, it reports what is known.
+// ctx, or two seconds without a deadline, end first, or less than half a second is
+// left once the device is free, it reports what is known.
 func (t *TPM) Status(ctx context.Context) keys.Status {
 	tries := -1
 	_ = t.run(ctx, statusTime, func(ctx context.Context) (err error) { // the outcome is noted as a state
+		if late(ctx) {
+			return &keys.Error{Kind: keys.Deadline, Message: "too little time is left to ask the TPM"}
+		}
 		tries, err = t.look(ctx)
 		return err
 	})
@@ -34,6 +42,13 @@ func (t *TPM) Status(ctx context.Context) keys.Status {
 		s.TriesLeft = &tries
 	}
 	return s
+}
+
+// late reports that there is too little time left to tell a slow device from one
+// that does not answer.
+func late(ctx context.Context) bool {
+	until, bounded := ctx.Deadline()
+	return bounded && time.Until(until) < statusLeft
 }
 
 // look asks for what can change, and once for what cannot, and returns how many
