@@ -155,8 +155,12 @@ func (t *TPM) testSalt(ctx context.Context, l *link, p parent, e *entry, pin []b
 		defer t.flush(ctx, l, s.handle)
 		defer s.wipe()
 	}
-	err := t.testSign(ctx, l, e, su, s)
-	if keys.KindOf(err) == keys.KeyMismatch {
+	return saltRefused(su, t.testSign(ctx, l, e, su, s))
+}
+
+// saltRefused says what it means when an RSASSA-PSS signature does not verify.
+func saltRefused(su suite, err error) error {
+	if su.alg == tpm2.TPMAlgRSAPSS && keys.KindOf(err) == keys.KeyMismatch {
 		return &keys.Error{Kind: keys.Unsupported, Message: "this TPM's RSASSA-PSS signatures do not have the salt that TLS wants",
 			Hint: "use --algorithm ES256", Err: err}
 	}

@@ -22,8 +22,10 @@ func (t *TPM) Export(m keys.Material) ([]byte, error) {
 // Import takes a TSS2 PRIVATE KEY file of a loadable key whose parent is the
 // owner hierarchy's standard primary or a persistent storage key, and loads it.
 // The key keeps the authorisation value that it has. A foreign key without PIN
-// may count for the dictionary-attack protection (tpm2-openssl's do): it is
-// taken, but stops with a locked TPM, which our own keys do not.
+// may count for the dictionary-attack protection (tpm2-openssl's do): that takes
+// allowImported, and one signature, which proves that there is no PIN. Nothing is
+// sent when a wrong claim would come too near the TPM's lockout. Such a key stops
+// with a locked TPM, which our own keys do not.
 func (t *TPM) Import(ctx context.Context, asked keys.Template, file []byte, allowImported bool) (keys.Material, error) {
 	k, err := parseKeyFile(file)
 	if err != nil {
@@ -41,6 +43,9 @@ func (t *TPM) Import(ctx context.Context, asked keys.Template, file []byte, allo
 		m, err = t.settle(ctx, asked.Persistent, func(l *link) (*entry, error) {
 			return t.adopt(ctx, l, k, ref)
 		})
+		if err == nil && k.counted() {
+			t.proven[k.id] = true
+		}
 		return err
 	})
 	return m, err
@@ -60,7 +65,7 @@ func parentOf(h tpm2.TPMHandle) (parentRef, error) {
 // suits refuses a key of another kind than asked, or with freedoms that nobody
 // allowed, and narrows its suites to the purpose's.
 func (k *key) suits(asked keys.Template, allowImported bool) error {
-	if free := freedoms(k.area); len(free) != 0 && !allowImported {
+	if free := k.freedoms(); len(free) != 0 && !allowImported {
 		return &keys.Error{Kind: keys.Unsupported, Message: "the key is not one that was made inside this TPM to sign: " + free[0],
 			Hint: "--allow-imported takes it, and marks it as imported"}
 	}
@@ -95,7 +100,12 @@ func (t *TPM) adopt(ctx context.Context, l *link, k *key, ref parentRef) (*entry
 			return err
 		}
 		k.parent = p.ref
-		if err = t.testSalt(ctx, l, p, e, nil); err != nil {
+		if k.counted() {
+			err = t.proveEmpty(ctx, l, e)
+		} else {
+			err = t.testSalt(ctx, l, p, e, nil)
+		}
+		if err != nil {
 			t.flush(ctx, l, e.handle)
 		}
 		return err

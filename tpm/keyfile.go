@@ -63,7 +63,7 @@ func (k *key) material() (keys.Material, error) {
 	device, err := json.Marshal(r)
 	k.id = string(device)
 	return keys.Material{
-		Backend: Backend, Public: k.spki, Device: device, PIN: k.pin, Imported: len(freedoms(k.area)) != 0,
+		Backend: Backend, Public: k.spki, Device: device, PIN: k.pin, Imported: len(k.freedoms()) != 0,
 	}, err
 }
 
@@ -92,7 +92,7 @@ func parseMaterial(m keys.Material) (*key, error) {
 
 // matches refuses a key that is not what the rest of its material says.
 func (k *key) matches(m keys.Material) error {
-	free := freedoms(k.area)
+	free := k.freedoms()
 	switch {
 	case m.Backend != Backend:
 		return malformed("backend %q", m.Backend)

@@ -178,6 +178,7 @@ func (t *TPM) Delete(ctx context.Context, m keys.Material) error {
 	t.Lock(&m)
 	return t.run(ctx, patience, func(ctx context.Context) error {
 		t.unload(ctx, k.id)
+		delete(t.proven, k.id)
 		if k.persistent == 0 {
 			return nil
 		}

@@ -42,6 +42,9 @@ func (t *TPM) signWith(ctx context.Context, e *entry, su suite, digest []byte) (
 	if e.key.pin {
 		return t.signUnlocked(ctx, l, e, su, digest)
 	}
+	if e.key.counted() {
+		return t.signCounted(ctx, l, e, su, digest)
+	}
 	return t.signPlain(ctx, l, e, su, digest)
 }
 

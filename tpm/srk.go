@@ -118,7 +118,8 @@ func templateRefused(err error) error {
 	return &keys.Error{Kind: keys.KeyLost, Message: "the TPM cannot make the key's parent", Hint: hintLost, Err: err}
 }
 
-// readParent looks up the persistent parent of ref.
+// readParent looks up the persistent parent of ref, with a command that tries no
+// authorisation.
 func readParent(ctx context.Context, l *link, ref parentRef) (parent, error) {
 	p := parent{ref: ref, handle: ref.handle}
 	public, err := readPublic(ctx, l, ref.handle)
@@ -129,7 +130,13 @@ func readParent(ctx context.Context, l *link, ref parentRef) (parent, error) {
 		return p, err
 	}
 	p.public = public
-	return p, checkParent(&p, ref.name)
+	if err := checkParent(&p, ref.name); err != nil {
+		return p, err
+	}
+	if !public.ObjectAttributes.NoDA {
+		return p, parentCounts(ref)
+	}
+	return p, nil
 }
 
 // parentMissing is for a persistent parent whose handle is empty.
@@ -139,6 +146,14 @@ func parentMissing(ref parentRef) error {
 		return &keys.Error{Kind: keys.NotFound, Message: "this TPM has no key at " + where + ", where the key's parent should be"}
 	}
 	return &keys.Error{Kind: keys.IdentityChanged, Message: "the key's parent is no longer at " + where, Hint: hintIdentity}
+}
+
+// parentCounts is for a persistent parent whose use with the empty authorisation
+// value is a try that may count for the lockout. It is not made: each key under
+// it would cost a try whenever it is loaded.
+func parentCounts(ref parentRef) error {
+	return &keys.Error{Kind: keys.Unsupported, Message: "the key's parent at " + handleText(ref.handle) + " counts for the TPM's lockout",
+		Hint: "storage root keys have the attribute noda: make the key under such a one"}
 }
 
 // readPublic returns the public area of the object at a handle.

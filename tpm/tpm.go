@@ -71,6 +71,7 @@ type TPM struct {
 	held     map[tpm2.TPMHandle]bool // without a resource manager: every handle that is ours
 	loaded   map[string]*entry       // by the material's device member
 	reserved map[tpm2.TPMHandle]bool // persistent handles promised to keys that are not there yet
+	proven   map[string]bool         // by the material's device member: whether a counted key has signed or was refused
 	clock    uint64                  // counts uses of entries
 	can      []keys.Capability       // what the device makes, once asked
 	maker    string                  // manufacturer and firmware, once asked
@@ -89,7 +90,8 @@ var _ keys.Backend = (*TPM)(nil)
 func Open(c Config) (*TPM, error) {
 	t := &TPM{
 		config: c, owner: make(chan struct{}, 1),
-		loaded: map[string]*entry{}, held: map[tpm2.TPMHandle]bool{}, reserved: map[tpm2.TPMHandle]bool{}, unlocked: map[string]*session{},
+		loaded: map[string]*entry{}, held: map[tpm2.TPMHandle]bool{}, reserved: map[tpm2.TPMHandle]bool{},
+		proven: map[string]bool{}, unlocked: map[string]*session{},
 		health: health{state: keys.StateReady, since: time.Now()},
 	}
 	if c.Dial != nil {

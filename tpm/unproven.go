@@ -1,0 +1,76 @@
+package tpm
+
+import (
+	"context"
+
+	"holdfast/agent/keys"
+)
+
+// A key file may say that its key has no PIN when it has one. If the key also
+// counts for the dictionary-attack protection, each use then costs the machine
+// one of its few tries, and a signature is asked for often. Such a key is tried
+// only when a wrong authorisation leaves enough tries to others, and never again
+// after the first refusal. Keys of ours without a PIN do not count.
+
+// counted reports that using the key with the empty authorisation value is a try
+// that can fail and count.
+func (k *key) counted() bool { return !k.pin && !k.area.ObjectAttributes.NoDA }
+
+// freedoms lists what sets the key apart from one that Create makes.
+func (k *key) freedoms() []string {
+	list := freedoms(k.area)
+	if k.counted() {
+		list = append(list, "it has no PIN, and yet counts for the TPM's lockout")
+	}
+	return list
+}
+
+// hasPIN is the answer for a key that is not what its file says.
+func hasPIN(err error) error {
+	return &keys.Error{Kind: keys.PINRequired, Message: "the key file says that the key has no PIN, and the TPM says that it has one",
+		Hint: "adopt the file as it was exported", Err: err}
+}
+
+// tried is what became of a try that may have counted. One whose reply was lost
+// is not repeated.
+func (t *TPM) tried(err error) error {
+	switch {
+	case wrongAuth(err):
+		return hasPIN(err)
+	case err != nil && codeOf(err) == 0:
+		return t.explain(err)
+	}
+	return err
+}
+
+// proveEmpty shows with a signature that is thrown away that an adopted key has
+// no PIN.
+func (t *TPM) proveEmpty(ctx context.Context, l *link, e *entry) error {
+	if _, err := t.mayTry(ctx, l, e.key); err != nil {
+		return err
+	}
+	su := e.key.suites[0]
+	return t.tried(saltRefused(su, t.testSign(ctx, l, e, su, nil)))
+}
+
+// signCounted signs with a key for which counted is true, and remembers for as
+// long as the process runs whether that was possible.
+func (t *TPM) signCounted(ctx context.Context, l *link, e *entry, su suite, digest []byte) ([]byte, error) {
+	good, known := t.proven[e.key.id]
+	if known && !good {
+		return nil, hasPIN(nil)
+	}
+	if !known {
+		if _, err := t.mayTry(ctx, l, e.key); err != nil {
+			return nil, err
+		}
+	}
+	signature, err := t.signPlain(ctx, l, e, su, digest)
+	if err == nil || wrongAuth(err) {
+		t.proven[e.key.id] = err == nil
+	}
+	if good && !wrongAuth(err) {
+		return signature, err
+	}
+	return signature, t.tried(err)
+}
