@@ -26,15 +26,27 @@ func newDevice(b keys.Backend, l queue.Limits, changed func(keys.Status)) *devic
 	return &device{backend: b, queue: queue.New(l), changed: changed}
 }
 
-// do runs work on the device in the caller's turn. A failure that may mean that
-// the device changed its state makes the agent look.
+// do runs work on the device in the caller's turn. What may mean that the device
+// changed its state makes the agent look.
 func (d *device) do(ctx context.Context, c queue.Caller, work func(context.Context) error) error {
 	err := d.queue.Do(ctx, c, work)
 	switch keys.KindOf(err) {
+	case "":
+		d.recovered()
 	case keys.DeviceAbsent, keys.DeviceLocked, keys.DeviceWedged, keys.DeviceFailed, keys.IdentityChanged, keys.Busy:
 		d.look(ctx, 0)
 	}
 	return err
+}
+
+// recovered lets the next glance look at a device that worked although it was
+// last seen not to be ready.
+func (d *device) recovered() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.status.State != keys.StateReady {
+		d.asked = time.Time{}
+	}
 }
 
 // ask runs work on d in the caller's turn and returns its result. A caller who
@@ -56,15 +68,23 @@ func ask[T any](ctx context.Context, d *device, c queue.Caller, work func(contex
 // lookTime is how long the device may take to say how it is.
 const lookTime = 2 * time.Second
 
-// statusAge is how old an answer may be for those who only want to know: asking
-// costs device commands, which the queue does not share out.
-const statusAge = time.Second
+// How old an answer may be for those who only want to know: asking costs device
+// commands, which the queue does not share out. A device that is not ready has
+// time for questions, and people wait for its return.
+const (
+	statusAge = time.Second
+	faultAge  = 100 * time.Millisecond
+)
 
 // glance returns the device's state, at most statusAge old unless the device takes
 // longer than patience to say more.
 func (d *device) glance(ctx context.Context, patience time.Duration) keys.Status {
 	d.mu.Lock()
-	fresh := time.Since(d.asked) < statusAge
+	age := statusAge
+	if d.status.State != keys.StateReady {
+		age = faultAge
+	}
+	fresh := time.Since(d.asked) < age
 	d.mu.Unlock()
 	if fresh {
 		return d.last()

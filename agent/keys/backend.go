@@ -31,8 +31,10 @@ type Backend interface {
 
 	// Import takes a key file in the backend's own exchange format (for a TPM:
 	// TSS2 PRIVATE KEY PEM) for a key of template t. A key that was not made
-	// inside the device, or that can do more than sign, is refused unless
-	// allowImported, and its material then says Imported.
+	// inside the device, that can do more than sign, or that has no PIN and yet
+	// counts for the device's lockout, is refused unless allowImported, and its
+	// material then says Imported. A file that is wrong about having no PIN is a
+	// pin-required [Error].
 	Import(ctx context.Context, t Template, file []byte, allowImported bool) (Material, error)
 
 	// Export returns the key in the exchange format of Import. The file is of no
@@ -81,7 +83,7 @@ type Material struct {
 	Public   []byte          `json:"public"`             // SubjectPublicKeyInfo, DER
 	Device   json.RawMessage `json:"device"`             // the backend's own; opaque to everybody else, holds no usable secret
 	PIN      bool            `json:"pin,omitempty"`      // the key wants a PIN
-	Imported bool            `json:"imported,omitempty"` // not made inside the device, or able to do more than sign
+	Imported bool            `json:"imported,omitempty"` // not made inside the device, able to do more than sign, or foreign: see Import
 }
 
 // MaxPIN is the longest PIN, in bytes: a TPM key's authorisation value is at
