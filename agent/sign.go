@@ -15,7 +15,7 @@ import (
 
 // check is what a verb knows of its message: it returns safe facts for the
 // audit log, or refuses.
-type check func(store.Record) (facts map[string]string, err error)
+type check func(store.Record, keys.Scheme) (facts map[string]string, err error)
 
 // sign is the path of one signature: policy, message, audit, queue, device,
 // verification, the caller still there, audit, reply.
@@ -26,7 +26,7 @@ func (r *request) sign(ctx context.Context, op policy.Operation, name, scheme st
 	}
 	s, err := r.usable(rec, scheme)
 	if err == nil {
-		e.detail, err = check(rec)
+		e.detail, err = check(rec, s)
 	}
 	if err != nil {
 		return nil, r.deny(e, err)
@@ -109,28 +109,28 @@ func (r *request) stillThere() error {
 }
 
 func (r *request) signTLSClient(ctx context.Context, p *wire.SignTLSClientParameters) (*wire.SignReply, error) {
-	return r.sign(ctx, policy.SignTLSClient, p.Key, p.Scheme, p.Message, func(rec store.Record) (map[string]string, error) {
+	return r.sign(ctx, policy.SignTLSClient, p.Key, p.Scheme, p.Message, func(rec store.Record, s keys.Scheme) (map[string]string, error) {
 		if err := purpose(rec, keys.TLSClient); err != nil {
 			return nil, err
 		}
 		if p.Evidence != nil || len(rec.Servers) > 0 {
 			return nil, &keys.Error{Kind: keys.Unsupported, Message: "this agent cannot verify servers yet", Hint: "leave the evidence out and use a key without bound servers"}
 		}
-		return checkTLS(rec, p.Message, message.Client)
+		return checkTLS(rec, s, p.Message, message.Client)
 	})
 }
 
 func (r *request) signTLSServer(ctx context.Context, p *wire.SignParameters) (*wire.SignReply, error) {
-	return r.sign(ctx, policy.SignTLSServer, p.Key, p.Scheme, p.Message, func(rec store.Record) (map[string]string, error) {
+	return r.sign(ctx, policy.SignTLSServer, p.Key, p.Scheme, p.Message, func(rec store.Record, s keys.Scheme) (map[string]string, error) {
 		if err := purpose(rec, keys.TLSServer); err != nil {
 			return nil, err
 		}
-		return checkTLS(rec, p.Message, message.Server)
+		return checkTLS(rec, s, p.Message, message.Server)
 	})
 }
 
 func (r *request) signCertificateRequest(ctx context.Context, p *wire.SignParameters) (*wire.SignReply, error) {
-	return r.sign(ctx, policy.SignCertificateRequest, p.Key, p.Scheme, p.Message, func(rec store.Record) (map[string]string, error) {
+	return r.sign(ctx, policy.SignCertificateRequest, p.Key, p.Scheme, p.Message, func(rec store.Record, _ keys.Scheme) (map[string]string, error) {
 		if !rec.Purpose.TLS() {
 			return nil, wrongPurpose(rec)
 		}
@@ -144,11 +144,7 @@ func (r *request) signCertificateRequest(ctx context.Context, p *wire.SignParame
 
 // checkTLS checks a handshake message of the given side: TLS 1.3, or TLS 1.2
 // where the key allows it.
-func checkTLS(rec store.Record, msg []byte, side message.Side) (map[string]string, error) {
-	s, err := keys.SchemeFor(rec.Algorithm, rec.Purpose)
-	if err != nil {
-		return nil, err
-	}
+func checkTLS(rec store.Record, s keys.Scheme, msg []byte, side message.Side) (map[string]string, error) {
 	kind, _ := message.Classify(msg)
 	if kind != message.TLS12Client && kind != message.TLS12Server {
 		_, err := message.ParseTLS13(msg, side, s)
@@ -157,6 +153,7 @@ func checkTLS(rec store.Record, msg []byte, side message.Side) (map[string]strin
 	if !rec.TLS12 {
 		return nil, &keys.Error{Kind: keys.WrongPurpose, Message: "the key does not sign TLS 1.2", Hint: "use TLS 1.3, or make a key with --tls12"}
 	}
+	var err error
 	if side == message.Client {
 		_, err = message.ParseTLS12Client(msg, rec.Material.Public, s)
 	} else {

@@ -83,11 +83,20 @@ func childPassesConnection(socket string) int {
 	if err != nil {
 		return 1
 	}
+	syscall.Read(3, make([]byte, 1)) // until the parent closes its end
 	return 0
 }
 
 // orphan returns a connection whose process has ended.
 func (r *rig) orphan() *varlink.Conn {
+	r.t.Helper()
+	conn, end := r.handedOver()
+	end()
+	return conn
+}
+
+// handedOver returns a connection of another process, and what ends that process.
+func (r *rig) handedOver() (conn *varlink.Conn, end func()) {
 	r.t.Helper()
 	pair, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -95,12 +104,18 @@ func (r *rig) orphan() *varlink.Conn {
 	}
 	theirs := os.NewFile(uintptr(pair[1]), "pair")
 	defer theirs.Close()
-	defer syscall.Close(pair[0])
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Env = []string{childSocket + "=" + r.socket, "GORACE=atexit_sleep_ms=0"}
 	cmd.ExtraFiles = []*os.File{theirs}
-	if out, err := cmd.CombinedOutput(); err != nil {
-		r.t.Fatalf("%v: %s", err, out)
+	if err := cmd.Start(); err != nil {
+		r.t.Fatal(err)
+	}
+	theirs.Close()
+	end = func() {
+		syscall.Close(pair[0])
+		if err := cmd.Wait(); err != nil {
+			r.t.Error(err)
+		}
 	}
 	rights := make([]byte, 64)
 	_, n, _, _, err := syscall.Recvmsg(pair[0], make([]byte, 1), rights, 0)
@@ -117,12 +132,32 @@ func (r *rig) orphan() *varlink.Conn {
 	}
 	f := os.NewFile(uintptr(fds[0]), "connection")
 	defer f.Close()
-	conn, err := net.FileConn(f)
+	c, err := net.FileConn(f)
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	r.t.Cleanup(func() { conn.Close() })
-	return varlink.NewConn(conn)
+	r.t.Cleanup(func() { c.Close() })
+	return varlink.NewConn(c), end
+}
+
+// A process that ends while the device signs for it takes the answer with it, even
+// when somebody else still holds its connection.
+func TestAnswerForAnEndedProcessStaysHere(t *testing.T) {
+	r := newRig(t)
+	r.create("alice", keys.TLSClient)
+	conn, end := r.handedOver()
+	release := r.memory.Block()
+	in := wire.SignTLSClientParameters{Key: "alice", Scheme: string(keys.ECDSAP256SHA256), Message: tls13("client")}
+	var reply wire.SignReply
+	result := make(chan error, 1)
+	go func() { result <- asKeysError(conn.Call(t.Context(), wire.SignTLSClient, in, &reply)) }()
+	r.memory.WaitBlocked()
+	end()
+	release()
+	wantKind(t, <-result, keys.Denied)
+	if reply.Signature != nil {
+		t.Error("the signature left")
+	}
 }
 
 func TestConnectionOfAnEndedProcessGetsNothing(t *testing.T) {

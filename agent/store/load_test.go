@@ -33,7 +33,7 @@ func TestSetAside(t *testing.T) {
 		{"cut", rewrite(web[:len(web)/2]), "unexpected EOF"},
 		{"zeros", rewrite(make([]byte, len(web))), "invalid character"},
 		{"another key's record", rewrite(other), `the record of key "other" of uid 1000`},
-		{"another purpose", rewrite(bytes.Replace(web, []byte(`"tls-client"`), []byte(`"tls-server"`), 1)), "bound to servers"},
+		{"a purpose that cannot have servers", rewrite(bytes.Replace(web, []byte(`"tls-client"`), []byte(`"tls-server"`), 1)), "bound to servers"},
 		{"another algorithm", rewrite(bytes.Replace(web, []byte(`"ES256"`), []byte(`"ES384"`), 1)), "the public key is for ES256"},
 		{"huge", func(p string) error { return os.Truncate(p, 1<<30) }, "larger than 262144 bytes"},
 		{"readable by the group", func(p string) error { return os.Chmod(p, 0o640) }, "mode 0640, want 0600"},
