@@ -18,7 +18,8 @@ type device struct {
 
 	mu      sync.Mutex
 	status  keys.Status
-	asked   time.Time     // when status was last brought up to date
+	asked   time.Time     // when the question was put that status answers
+	didWork time.Time     // when the device last did what it was asked
 	looking chan struct{} // closed when the look in progress is over; nil when there is none
 }
 
@@ -32,21 +33,19 @@ func (d *device) do(ctx context.Context, c queue.Caller, work func(context.Conte
 	err := d.queue.Do(ctx, c, work)
 	switch keys.KindOf(err) {
 	case "":
-		d.recovered()
+		d.worked()
 	case keys.DeviceAbsent, keys.DeviceLocked, keys.DeviceWedged, keys.DeviceFailed, keys.IdentityChanged, keys.Busy:
 		d.look(ctx, 0)
 	}
 	return err
 }
 
-// recovered lets the next glance look at a device that worked although it was
-// last seen not to be ready.
-func (d *device) recovered() {
+// worked notes that the device did what it was asked just now: what it said of a
+// fault before is out of date.
+func (d *device) worked() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.status.State != keys.StateReady {
-		d.asked = time.Time{}
-	}
+	d.didWork = time.Now()
 }
 
 // ask runs work on d in the caller's turn and returns its result. A caller who
@@ -79,17 +78,22 @@ const (
 // glance returns the device's state, at most statusAge old unless the device takes
 // longer than patience to say more.
 func (d *device) glance(ctx context.Context, patience time.Duration) keys.Status {
+	for range 2 { // the first look may join one that began too early
+		if d.fresh() {
+			break
+		}
+		d.look(ctx, patience)
+	}
+	return d.last()
+}
+
+func (d *device) fresh() bool {
 	d.mu.Lock()
-	age := statusAge
-	if d.status.State != keys.StateReady {
-		age = faultAge
+	defer d.mu.Unlock()
+	if d.status.State == keys.StateReady {
+		return time.Since(d.asked) < statusAge
 	}
-	fresh := time.Since(d.asked) < age
-	d.mu.Unlock()
-	if fresh {
-		return d.last()
-	}
-	return d.look(ctx, patience)
+	return time.Since(d.asked) < faultAge && d.asked.After(d.didWork)
 }
 
 // look asks the device for its state and waits for at most patience for the
@@ -117,10 +121,11 @@ func (d *device) look(ctx context.Context, patience time.Duration) keys.Status {
 func (d *device) ask(over chan struct{}) {
 	ctx, cancel := context.WithTimeout(context.Background(), lookTime)
 	defer cancel()
+	asked := time.Now()
 	now := d.backend.Status(ctx)
 	d.mu.Lock()
 	before := d.status.State
-	d.status, d.asked, d.looking = now, time.Now(), nil
+	d.status, d.asked, d.looking = now, asked, nil
 	d.mu.Unlock()
 	close(over)
 	if before != "" && before != now.State {
