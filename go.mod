@@ -20,6 +20,8 @@ require (
 
 require (
 	github.com/inconshreveable/mousetrap v1.1.0 // indirect
+	github.com/prometheus/client_golang v1.25.0 // indirect
+	github.com/prometheus/client_model v0.6.3 // indirect
 	golang.org/x/crypto v0.51.0 // indirect
 	golang.org/x/tools v0.26.0 // indirect
 )

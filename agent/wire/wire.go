@@ -8,7 +8,11 @@
 // the members that the interface file writes with a question mark.
 package wire
 
-import "time"
+import (
+	"time"
+
+	"holdfast/agent/metrics"
+)
 
 // Interface is the name of the agent's varlink interface.
 const Interface = "io.holdfast.Agent"
@@ -28,6 +32,10 @@ const (
 	SignCertificateRequest = Interface + ".SignCertificateRequest"
 	UnlockKey              = Interface + ".UnlockKey"
 	LockKeys               = Interface + ".LockKeys"
+	Seal                   = Interface + ".Seal"
+	Unseal                 = Interface + ".Unseal"
+	DeleteSealed           = Interface + ".DeleteSealed"
+	GetMetrics             = Interface + ".GetMetrics"
 	GetStatus              = Interface + ".GetStatus"
 	CheckPolicy            = Interface + ".CheckPolicy"
 	TailAudit              = Interface + ".TailAudit"
@@ -180,11 +188,20 @@ type SignParameters struct {
 
 // SignTLSClientParameters is the parameters of SignTLSClient.
 type SignTLSClientParameters struct {
-	Key       string    `json:"key"`
-	Scheme    string    `json:"scheme"`
-	Message   []byte    `json:"message"`
-	Evidence  *Evidence `json:"evidence,omitempty"`
-	RequestID string    `json:"requestID,omitempty"`
+	Key        string    `json:"key"`
+	Scheme     string    `json:"scheme"`
+	Message    []byte    `json:"message"`
+	Evidence   *Evidence `json:"evidence,omitempty"`
+	OnBehalfOf *Reported `json:"onBehalfOf,omitempty"`
+	RequestID  string    `json:"requestID,omitempty"`
+}
+
+// Reported is for whom a broker asks, as the broker says.
+type Reported struct {
+	UID   uint32 `json:"uid"`
+	PID   int32  `json:"pid"`
+	Start uint64 `json:"start"` // clock ticks after boot, as in /proc/PID/stat
+	Unit  string `json:"unit,omitempty"`
 }
 
 // Evidence is what lets the agent verify the server that it signs for.
@@ -213,6 +230,25 @@ type UnlockKeyReply struct {
 // LockKeysParameters is the parameters of LockKeys.
 type LockKeysParameters struct {
 	Name string `json:"name,omitempty"`
+}
+
+// SealParameters is the parameters of Seal.
+type SealParameters struct {
+	Name      string `json:"name"`
+	Secret    []byte `json:"secret"`
+	Backend   string `json:"backend,omitempty"`
+	Replace   bool   `json:"replace,omitempty"`
+	RequestID string `json:"requestID,omitempty"`
+}
+
+// UnsealReply is the reply of Unseal.
+type UnsealReply struct {
+	Secret []byte `json:"secret"`
+}
+
+// GetMetricsReply is the reply of GetMetrics.
+type GetMetricsReply struct {
+	Metrics []metrics.Metric `json:"metrics"`
 }
 
 // GetStatusReply is the reply of GetStatus.

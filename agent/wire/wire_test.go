@@ -30,6 +30,10 @@ var methods = map[string]struct{ in, out any }{
 	SignCertificateRequest: {SignParameters{}, SignReply{}},
 	UnlockKey:              {UnlockKeyParameters{}, UnlockKeyReply{}},
 	LockKeys:               {LockKeysParameters{}, Empty{}},
+	Seal:                   {SealParameters{}, Empty{}},
+	Unseal:                 {NameParameters{}, UnsealReply{}},
+	DeleteSealed:           {NameParameters{}, Empty{}},
+	GetMetrics:             {Empty{}, GetMetricsReply{}},
 	GetStatus:              {Empty{}, GetStatusReply{}},
 	CheckPolicy:            {CheckPolicyParameters{}, CheckPolicyReply{}},
 	TailAudit:              {TailAuditParameters{}, TailAuditReply{}},
@@ -100,6 +104,8 @@ func wireType(t *testing.T, d *varlink.InterfaceDescription, where string, got r
 		return "string"
 	case got.Kind() == reflect.Bool:
 		return "bool"
+	case got.Kind() == reflect.Float64:
+		return "float"
 	case got.Kind() >= reflect.Int && got.Kind() <= reflect.Uint64:
 		return "int"
 	case got.Kind() == reflect.Pointer:

@@ -2,7 +2,7 @@ package varlink
 
 import (
 	"context"
-	_ "embed" // the two interface files
+	_ "embed" // the interface files
 )
 
 //go:embed org.varlink.service.varlink
@@ -13,6 +13,12 @@ var agentDescription string
 
 // AgentDescription returns the interface file of the agent, io.holdfast.Agent.
 func AgentDescription() string { return agentDescription }
+
+//go:embed io.holdfast.Broker.varlink
+var brokerDescription string
+
+// BrokerDescription returns the interface file of the broker, io.holdfast.Broker.
+func BrokerDescription() string { return brokerDescription }
 
 // infoReply is the reply of GetInfo.
 type infoReply struct {

@@ -1,0 +1,100 @@
+// Package profile reads and writes the broker's profiles: one YAML file for each
+// cluster that a key signs in to, named NAME.yaml after the profile. A profile
+// says which cluster, which key, and what may be asked for; a kubeconfig that
+// names a profile says nothing that the broker believes.
+//
+// Start at [Load] and [Write].
+package profile
+
+import "time"
+
+// The modes in which a profile's credential can be asked for.
+const (
+	ModeProxy       = "proxy"
+	ModeCertificate = "certificate"
+	ModeToken       = "token"
+)
+
+// Domain is the parent of the names by which the loopback proxy knows profiles.
+const Domain = "holdfast.internal"
+
+// Profile is one cluster and the key that signs in to it.
+type Profile struct {
+	Name    string   `yaml:"-"`       // the file's name: a DNS label (RFC 1123)
+	Key     string   `yaml:"key"`     // the agent's key, or set of keys
+	Modes   []string `yaml:"modes"`   // what may be asked for; proxy alone when not given
+	Cluster Cluster  `yaml:"cluster"` //
+
+	Proxy       Proxy       `yaml:"proxy,omitempty"`
+	Certificate Certificate `yaml:"certificate,omitempty"`
+	Token       Token       `yaml:"token,omitempty"`
+	Renewal     Renewal     `yaml:"renewal,omitempty"`
+}
+
+// Cluster is the API server, with the names that kubeconfigs use.
+type Cluster struct {
+	Server                   string `yaml:"server"`                     // https://HOST[:PORT][/PATH]
+	CertificateAuthorityData string `yaml:"certificate-authority-data"` // certificates, PEM (not base64)
+	TLSServerName            string `yaml:"tls-server-name,omitempty"`
+	ProxyURL                 string `yaml:"proxy-url,omitempty"` // http, https or socks5
+	DisableCompression       bool   `yaml:"disable-compression,omitempty"`
+}
+
+// Proxy is how the loopback proxy serves the profile.
+type Proxy struct {
+	Port        int           `yaml:"port,omitempty"`         // a port of its own, for clients that send no SNI; 0 for none
+	NoPool      bool          `yaml:"no-pool,omitempty"`      // a handshake, hence a signature, for each request
+	IdleTimeout time.Duration `yaml:"idle-timeout,omitempty"` // of upstream connections; 90s when not given
+	MaxAge      time.Duration `yaml:"max-age,omitempty"`      // of upstream connections; 1h when not given
+}
+
+// Certificate is how mode certificate asks for certificates.
+type Certificate struct {
+	SignerName string        `yaml:"signer-name,omitempty"` // kubernetes.io/kube-apiserver-client-kubelet for nodes when not given; nothing for people
+	Lifetime   time.Duration `yaml:"lifetime,omitempty"`    // 24h for nodes and 10m for people when not given
+}
+
+// Token is how mode token asks for tokens.
+type Token struct {
+	Namespace      string        `yaml:"namespace,omitempty"`
+	ServiceAccount string        `yaml:"service-account,omitempty"`
+	Audiences      []string      `yaml:"audiences,omitempty"` // the API server's own when empty
+	Lifetime       time.Duration `yaml:"lifetime,omitempty"`  // 10m when not given
+}
+
+// Renewal is how the certificate of the profile's key is renewed.
+type Renewal struct {
+	SignerName string        `yaml:"signer-name,omitempty"` // of the CSR; that of the enrolment
+	Lifetime   time.Duration `yaml:"lifetime,omitempty"`    // asked for; the signer's own when 0
+	Fraction   float64       `yaml:"fraction,omitempty"`    // of the lifetime after which to renew; 0.7 when 0
+	Jitter     float64       `yaml:"jitter,omitempty"`      // at most this fraction of the lifetime earlier; 0 is none
+	NewKey     bool          `yaml:"new-key,omitempty"`     // a new generation of the key each time
+}
+
+// ServerName is the name by which the loopback proxy knows the profile.
+func (p *Profile) ServerName() string { return p.Name + "." + Domain }
+
+// Node reports whether a certificate's common name is a node's: only these have
+// an approver in every cluster.
+func Node(commonName string) bool {
+	return len(commonName) > len("system:node:") && commonName[:len("system:node:")] == "system:node:"
+}
+
+// Load reads every profile in a directory. A directory that is not there has
+// none. Profiles with a fault are not returned; their faults are, by name.
+func Load(dir string) (profiles map[string]*Profile, faults map[string]error, err error) {
+	panic("not built")
+}
+
+// Parse reads one profile strictly. Errors are "file:line: fault".
+func Parse(name string, data []byte) (*Profile, error) { panic("not built") }
+
+// Write stores a profile, whole or not at all.
+func Write(dir string, p *Profile) error { panic("not built") }
+
+// Remove removes a profile. One that is not there is an error.
+func Remove(dir, name string) error { panic("not built") }
+
+// Directory is where profiles are: $XDG_CONFIG_HOME/holdfast/profiles of a user,
+// /etc/holdfast/profiles of the machine.
+func Directory(system bool) string { panic("not built") }
