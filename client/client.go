@@ -22,6 +22,7 @@ import (
 	"errors"
 	"time"
 
+	"holdfast/client/socket"
 	"holdfast/client/varlink"
 )
 
@@ -55,10 +56,10 @@ func Dial(ctx context.Context, o *Options) (*Client, error) {
 	}
 	path := o.Socket
 	if path == "" {
-		path = choose(Sockets())
+		path = socket.Agent().Path()
 	}
 	c := &Client{socket: path, timeout: o.Timeout}
-	c.pool = newPool(func(ctx context.Context) (*varlink.Conn, error) { return connect(ctx, path) })
+	c.pool = newPool(func(ctx context.Context) (*varlink.Conn, error) { return socket.Agent().Connect(ctx, path) })
 	conn, err := c.pool.get(ctx, false)
 	if err != nil {
 		return nil, err

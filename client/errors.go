@@ -14,22 +14,6 @@ import (
 	"holdfast/client/varlink"
 )
 
-// An UnreachableError says that there is no agent to ask: none listens, its
-// socket is not safe to use, or the connection was lost. Everything that an
-// agent itself answers is a [*keys.Error].
-type UnreachableError struct {
-	Socket string // the path that was tried
-	Reason string // one fact, lower case, no full stop
-	Hint   string // the next step; may be empty
-	Err    error  // the cause; may be nil
-}
-
-// Error returns the reason.
-func (e *UnreachableError) Error() string { return e.Reason }
-
-// Unwrap returns the cause.
-func (e *UnreachableError) Unwrap() error { return e.Err }
-
 // explain turns the error of a call into a [*keys.Error] when the agent gave an
 // answer, an [*UnreachableError] when it gave none, and leaves the errors of
 // ctx as they are.

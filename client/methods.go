@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 
 	"holdfast/agent/wire"
+	"holdfast/client/socket"
 )
 
 // Keys lists the keys that the caller may see, or with all everybody's, where
@@ -114,7 +115,7 @@ func (c *Client) VerifyAudit(ctx context.Context) (wire.VerifyAuditReply, error)
 // until ctx ends, the connection is lost, or changed returns an error, and
 // returns the reason. It uses a connection of its own.
 func (c *Client) Watch(ctx context.Context, changed func(wire.WatchReply) error) error {
-	conn, err := connect(ctx, c.socket)
+	conn, err := socket.Agent().Connect(ctx, c.socket)
 	if err != nil {
 		return err
 	}

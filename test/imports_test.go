@@ -62,9 +62,14 @@ var rules = []rule{
 		only:  []string{xsys + "/unix"},
 	},
 	{
+		why:   "even the tiniest client connects with care",
+		rooms: []string{"client/socket"},
+		only:  []string{"client/varlink"},
+	},
+	{
 		why:   "a kubectl command waits for the plugin's start: it is small, and opens the broker's socket alone",
 		rooms: []string{"client/holdfast-exec-plugin", "client/execcredential"},
-		only:  []string{"client/varlink", "client/broker/wire", "client/execcredential", xsys + "/unix"},
+		only:  []string{"client/varlink", "client/socket", "client/broker/wire", "client/execcredential", xsys + "/unix"},
 		reach: []string{"net/http/...", "crypto/tls/...", "crypto/x509/..."},
 	},
 	{
