@@ -2,8 +2,19 @@
 // Names and meanings follow OpenMetrics; `holdfast metrics` renders them.
 //
 // Start at [New]; a metric is made once, with the names of its labels, and
-// counted with their values.
+// counted with their values. Counting cannot fail: what cannot be counted as
+// asked is counted under the labels "other", or left out.
+//
+// The values of labels are shown to everybody who may read the metrics: they
+// must name kinds of things, and never hold a secret or what a caller chose.
 package metrics
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+)
 
 // The kinds of metric.
 const (
@@ -11,6 +22,20 @@ const (
 	KindGauge     = "gauge"
 	KindHistogram = "histogram"
 )
+
+// Limits on what one metric may hold, so that no caller can make it grow.
+const (
+	// MaxSets is how many sets of labels one metric counts apart. Further ones
+	// are counted together, every label of theirs being [Other].
+	MaxSets = 1000
+
+	// MaxValue is how many bytes of a label's value are kept.
+	MaxValue = 128
+)
+
+// Other is the value of every label in the set that stands for those that are
+// not counted apart.
+const Other = "other"
 
 // Metric is one metric and its samples at one moment.
 type Metric struct {
@@ -36,40 +61,122 @@ type Bucket struct {
 	Count uint64  `json:"count"`
 }
 
-// A Registry holds the metrics of one process. It is safe for concurrent use.
-type Registry struct{}
-
-// New returns a registry without metrics.
-func New() *Registry { return &Registry{} }
-
-// Counter makes a counter. By convention its name ends in _total.
-func (r *Registry) Counter(name, help string, labels ...string) *Counter { return &Counter{} }
-
-// Gauge makes a gauge.
-func (r *Registry) Gauge(name, help string, labels ...string) *Gauge { return &Gauge{} }
-
-// Histogram makes a histogram with the upper bounds of its buckets, ascending.
-func (r *Registry) Histogram(name, help string, buckets []float64, labels ...string) *Histogram {
-	return &Histogram{}
+// A Registry holds the metrics of one process. It is safe for concurrent use. A
+// nil Registry makes nil metrics, and those count nothing.
+type Registry struct {
+	mu       sync.Mutex // guards families
+	families map[string]*family
 }
 
-// Snapshot returns every metric as it is now, sorted by name.
-func (r *Registry) Snapshot() []Metric { return nil }
+// New returns a registry without metrics.
+func New() *Registry { return &Registry{families: make(map[string]*family)} }
 
-// A Counter only grows.
-type Counter struct{}
+// Counter makes a counter. By convention its name ends in _total. A name that
+// has been made already gives that counter again; it must have had the same kind
+// and labels, else Counter panics, as do the makers of the other kinds.
+func (r *Registry) Counter(name, help string, labels ...string) *Counter {
+	if r == nil {
+		return nil
+	}
+	return &Counter{r.family(KindCounter, name, help, nil, labels)}
+}
 
-// Add adds n to the counter with these values of its labels.
-func (c *Counter) Add(n float64, values ...string) {}
+// Gauge makes a gauge.
+func (r *Registry) Gauge(name, help string, labels ...string) *Gauge {
+	if r == nil {
+		return nil
+	}
+	return &Gauge{r.family(KindGauge, name, help, nil, labels)}
+}
 
-// A Gauge goes up and down.
-type Gauge struct{}
+// Histogram makes a histogram with the upper bounds of its buckets. The infinite
+// one is understood.
+func (r *Registry) Histogram(name, help string, buckets []float64, labels ...string) *Histogram {
+	if r == nil {
+		return nil
+	}
+	return &Histogram{r.family(KindHistogram, name, help, buckets, labels)}
+}
 
-// Set sets the gauge with these values of its labels.
-func (g *Gauge) Set(v float64, values ...string) {}
+// Snapshot returns every metric as it is now, sorted by name, each with its
+// samples sorted by the values of their labels. A metric with labels has no
+// sample before it has counted. No number in it is infinite or not a number.
+func (r *Registry) Snapshot() []Metric {
+	if r == nil {
+		return []Metric{}
+	}
+	r.mu.Lock()
+	families := make([]*family, 0, len(r.families))
+	for _, f := range r.families {
+		families = append(families, f)
+	}
+	r.mu.Unlock()
 
-// A Histogram counts observations in buckets.
-type Histogram struct{}
+	slices.SortFunc(families, func(a, b *family) int { return strings.Compare(a.name, b.name) })
+	list := make([]Metric, len(families))
+	for i, f := range families {
+		list[i] = f.snapshot()
+	}
+	return list
+}
 
-// Observe counts v.
-func (h *Histogram) Observe(v float64, values ...string) {}
+// family returns the metric of that name, made now if there is none.
+func (r *Registry) family(kind, name, help string, buckets []float64, labels []string) *family {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if f := r.families[name]; f != nil {
+		if f.kind != kind || !slices.Equal(f.labels, labels) {
+			// The program is wrong, not its input, and shows it at its start.
+			panic(fmt.Sprintf("metrics: %s is made twice, and not alike", name))
+		}
+		return f
+	}
+	f := newFamily(kind, name, help, buckets, labels)
+	r.families[name] = f
+	return f
+}
+
+// A Counter only grows. A nil Counter counts nothing.
+type Counter struct{ family *family }
+
+// Add adds n to the counter with these values of its labels. What is negative,
+// infinite or not a number is left out.
+func (c *Counter) Add(n float64, values ...string) {
+	if c == nil || n < 0 {
+		return
+	}
+	c.family.add(n, values)
+}
+
+// A Gauge goes up and down. A nil Gauge shows nothing.
+type Gauge struct{ family *family }
+
+// Set sets the gauge with these values of its labels. What is infinite or not a
+// number is left out.
+func (g *Gauge) Set(v float64, values ...string) {
+	if g == nil {
+		return
+	}
+	g.family.set(v, values)
+}
+
+// Add moves the gauge with these values of its labels by n, which may be
+// negative.
+func (g *Gauge) Add(n float64, values ...string) {
+	if g == nil {
+		return
+	}
+	g.family.add(n, values)
+}
+
+// A Histogram counts observations in buckets. A nil Histogram counts nothing.
+type Histogram struct{ family *family }
+
+// Observe counts v with these values of the labels. What is infinite or not a
+// number is left out.
+func (h *Histogram) Observe(v float64, values ...string) {
+	if h == nil {
+		return
+	}
+	h.family.observe(v, values)
+}
