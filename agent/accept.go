@@ -9,6 +9,7 @@ import (
 
 	"holdfast/agent/audit"
 	"holdfast/agent/peer"
+	"holdfast/agent/socket"
 )
 
 // connection is what a request knows of the connection that it came over. Who
@@ -27,12 +28,18 @@ func connectionOf(ctx context.Context) *connection {
 
 // Serve accepts callers on s until the socket is closed. When ctx ends, calls
 // in progress finish and idle connections close.
-func (a *Agent) Serve(ctx context.Context, s *Socket) error {
+func (a *Agent) Serve(ctx context.Context, s *socket.Socket) error { return a.serve(ctx, s, false) }
+
+// ServeAdmin is Serve for the socket over which the machine's keys are managed:
+// policy tells the two apart.
+func (a *Agent) ServeAdmin(ctx context.Context, s *socket.Socket) error { return a.serve(ctx, s, true) }
+
+func (a *Agent) serve(ctx context.Context, s *socket.Socket, admin bool) error {
 	if !a.adopt(s) {
 		return s.Close()
 	}
 	for delay := time.Duration(0); ; {
-		conn, err := s.accept()
+		conn, err := s.Accept()
 		if errors.Is(err, net.ErrClosed) {
 			return nil
 		}
@@ -47,13 +54,13 @@ func (a *Agent) Serve(ctx context.Context, s *Socket) error {
 		go func() {
 			defer a.open.Done()
 			defer conn.Close()
-			a.accept(ctx, conn, s.admin)
+			a.accept(ctx, conn, admin)
 		}()
 	}
 }
 
 // adopt makes s one of the agent's sockets, unless the agent has been shut down.
-func (a *Agent) adopt(s *Socket) bool {
+func (a *Agent) adopt(s *socket.Socket) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if !a.stopped {
@@ -70,8 +77,8 @@ func (a *Agent) CheckSockets() {
 		if !replaced && err == nil {
 			continue
 		}
-		a.Log.Error("somebody replaced a socket", "path", s.path, "error", err)
-		r := audit.Record{Kind: kindSocket, Detail: map[string]string{"path": s.path, "listening": fmt.Sprint(err == nil)}}
+		a.Log.Error("somebody replaced a socket", "path", s.Path(), "error", err)
+		r := audit.Record{Kind: kindSocket, Detail: map[string]string{"path": s.Path(), "listening": fmt.Sprint(err == nil)}}
 		if err := a.Audit.Append(r); err != nil {
 			a.Log.Error("audit", "error", err)
 		}
@@ -81,7 +88,7 @@ func (a *Agent) CheckSockets() {
 // kindSocket is an audit record about a socket that was not the agent's any more.
 const kindSocket audit.Kind = "socket-replaced"
 
-func (a *Agent) listenersNow() []*Socket {
+func (a *Agent) listenersNow() []*socket.Socket {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.listeners

@@ -25,6 +25,7 @@ import (
 	"holdfast/agent/peer"
 	"holdfast/agent/policy"
 	"holdfast/agent/queue"
+	"holdfast/agent/socket"
 	"holdfast/agent/store"
 	"holdfast/client/varlink"
 )
@@ -79,7 +80,7 @@ type Agent struct {
 	faults    map[keyID]string    // keys that produced a wrong signature: not used again before a reload
 	unlocked  map[keyID]time.Time // until when
 	open      sync.WaitGroup      // connections
-	listeners []*Socket
+	listeners []*socket.Socket
 	stopped   bool
 }
 

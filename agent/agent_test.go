@@ -27,6 +27,7 @@ import (
 	"holdfast/agent/keys"
 	"holdfast/agent/keys/keystest"
 	"holdfast/agent/policy"
+	"holdfast/agent/socket"
 	"holdfast/agent/store"
 	"holdfast/agent/wire"
 	"holdfast/client/varlink"
@@ -43,7 +44,7 @@ type rig struct {
 	audit     *audit.Log
 	policy    func() (*policy.Policy, error)
 	options   agent.Options
-	use       *agent.Socket
+	use       *socket.Socket
 	logClosed bool   // by the test
 	binary    string // a copy of this test that other users can run
 }
@@ -117,7 +118,7 @@ func (r *rig) start() {
 		r.t.Fatal(err)
 	}
 	r.socket = filepath.Join(r.dir, "agent.sock")
-	if r.use, err = agent.Listen(r.socket, 0o666, false); err != nil {
+	if r.use, err = socket.Listen(r.socket, 0o666); err != nil {
 		r.t.Fatal(err)
 	}
 	go r.agent.Serve(r.t.Context(), r.use)
@@ -127,11 +128,11 @@ func (r *rig) start() {
 func (r *rig) listenAdmin() string {
 	r.t.Helper()
 	path := filepath.Join(r.dir, "admin.sock")
-	s, err := agent.Listen(path, 0o600, true)
+	s, err := socket.Listen(path, 0o600)
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	go r.agent.Serve(r.t.Context(), s)
+	go r.agent.ServeAdmin(r.t.Context(), s)
 	return path
 }
 

@@ -62,6 +62,11 @@ var rules = []rule{
 		only:  []string{xsys + "/unix"},
 	},
 	{
+		why:   "whether a file can be believed is asked before anything is read from it",
+		rooms: []string{"agent/trust"},
+		only:  []string{},
+	},
+	{
 		why:   "even the tiniest client connects with care",
 		rooms: []string{"client/socket"},
 		only:  []string{"client/varlink"},
@@ -100,7 +105,7 @@ var rules = []rule{
 	{
 		why:   "policy and configuration are read and decided without a device, a socket or a clock of their own",
 		rooms: []string{"agent/policy", "agent/config"},
-		only:  []string{yaml, "agent/keys", "agent/peer"},
+		only:  []string{yaml, "agent/keys", "agent/peer", "agent/trust"},
 	},
 	{
 		why:   "a backend knows the vocabulary and its device, so that either can be left out of a build",

@@ -10,20 +10,22 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"holdfast/agent/trust"
 )
 
 // MaxFile is the size of the largest configuration file, in bytes.
 const MaxFile = 1 << 20
 
 // Load reads the configuration file at path. A file that somebody else could
-// have written is refused, see [CheckFile].
+// have written is refused, see [trust.CheckFile].
 func Load(path string) (*Config, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	if err := checkOpen(f); err != nil {
+	if err := trust.CheckOpen(f); err != nil {
 		return nil, err
 	}
 	data, err := io.ReadAll(io.LimitReader(f, MaxFile+1))

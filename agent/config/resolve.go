@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+
+	"holdfast/agent/trust"
 )
 
 // socketVariable stands in for --socket in every program of holdfast.
@@ -74,7 +76,7 @@ func Resolve(flags *flag.FlagSet, getenv func(string) string) (*Config, error) {
 // is an error, since the agent would otherwise run with other limits than meant.
 func configured(given map[string]string, getenv func(string) string) (*Config, error) {
 	if path, found := given["config"]; found {
-		if err := absolute(path); err != nil {
+		if err := trust.CheckPath(path); err != nil {
 			return nil, fmt.Errorf("--config: %w", err)
 		}
 		return Load(path)
@@ -187,7 +189,7 @@ func runtimeDirectory(getenv func(string) string) (string, error) {
 		return filepath.Clean(directory), nil
 	}
 	directory := "/run/user/" + strconv.Itoa(os.Geteuid())
-	if err := checkPrivate(directory); err != nil {
+	if err := trust.CheckPrivate(directory); err != nil {
 		return "", fmt.Errorf("XDG_RUNTIME_DIR is not set, and %w", err)
 	}
 	return directory, nil

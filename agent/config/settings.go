@@ -1,17 +1,13 @@
 package config
 
 import (
-	"errors"
 	"fmt"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
-)
 
-// MaxSocketPath is the length of the longest path of a Unix socket, in bytes
-// (unix(7): sun_path has 108, the last of them zero).
-const MaxSocketPath = 107
+	"holdfast/agent/trust"
+)
 
 // kind is how a setting is written in YAML.
 type kind string
@@ -40,18 +36,18 @@ func settings() []setting {
 			set: func(c *Config, v string) error { return setBoolean(&c.System, v, "true", "false") },
 			get: func(c *Config) string { return strconv.FormatBool(c.System) },
 		},
-		path("state", "keep key records in `directory`", func(c *Config) *string { return &c.State }, absolute),
-		path("socket", "listen on `path`", func(c *Config) *string { return &c.Socket }, socketPath),
-		path("admin-socket", "with --system, listen on `path` for key management", func(c *Config) *string { return &c.AdminSocket }, socketPath),
-		path("policy", "read the policy from `file`", func(c *Config) *string { return &c.Policy }, absolute),
+		path("state", "keep key records in `directory`", func(c *Config) *string { return &c.State }, trust.CheckPath),
+		path("socket", "listen on `path`", func(c *Config) *string { return &c.Socket }, trust.CheckSocketPath),
+		path("admin-socket", "with --system, listen on `path` for key management", func(c *Config) *string { return &c.AdminSocket }, trust.CheckSocketPath),
+		path("policy", "read the policy from `file`", func(c *Config) *string { return &c.Policy }, trust.CheckPath),
 		path("device", "use TPM `device`: tpm:/dev/tpmrm0, swtpm:PATH or none", func(c *Config) *string { return &c.Device }, device),
 		{
 			name: "piv", kind: text, usage: "use PIV cards: `on` or off",
 			set: func(c *Config, v string) error { return setBoolean(&c.PIV, v, "on", "off") },
 			get: func(c *Config) string { return map[bool]string{true: "on", false: "off"}[c.PIV] },
 		},
-		path("audit", "write the audit log to `file`", func(c *Config) *string { return &c.Audit }, absolute),
-		path("owner-auth-file", "", func(c *Config) *string { return &c.OwnerAuthFile }, absolute),
+		path("audit", "write the audit log to `file`", func(c *Config) *string { return &c.Audit }, trust.CheckPath),
+		path("owner-auth-file", "", func(c *Config) *string { return &c.OwnerAuthFile }, trust.CheckPath),
 		count("limits.queue-per-peer", func(c *Config) *int { return &c.Limits.QueuePerPeer }),
 		count("limits.queue-total", func(c *Config) *int { return &c.Limits.QueueTotal }),
 		count("limits.connections-per-uid", func(c *Config) *int { return &c.Limits.ConnectionsPerUID }),
@@ -121,33 +117,6 @@ func setBoolean(field *bool, v, yes, no string) error {
 	return nil
 }
 
-func absolute(v string) error {
-	switch {
-	case v == "":
-		return errors.New("the path is empty")
-	case !filepath.IsAbs(v):
-		return fmt.Errorf("%.80q is not an absolute path", v)
-	case strings.ContainsRune(v, 0):
-		return fmt.Errorf("%.80q has a zero byte in it", v)
-	case filepath.Clean(v) != v:
-		return fmt.Errorf("%.80q would be written %.80q", v, filepath.Clean(v))
-	}
-	return nil
-}
-
-// socketPath wants a path that fits into a socket's address. A name that starts
-// with @ would be an abstract socket, which any uid may connect to: it is no
-// absolute path, and so refused.
-func socketPath(v string) error {
-	if err := absolute(v); err != nil {
-		return err
-	}
-	if len(v) > MaxSocketPath {
-		return fmt.Errorf("%q has %d bytes, and the path of a socket at most %d", v, len(v), MaxSocketPath)
-	}
-	return nil
-}
-
 // device reads the kind and the path, but does not look whether the device is
 // there: one may be absent when the agent starts and come later.
 func device(v string) error {
@@ -158,5 +127,5 @@ func device(v string) error {
 	if kind != "tpm" && kind != "swtpm" {
 		return fmt.Errorf("%.80q is not tpm:PATH, swtpm:PATH or none", v)
 	}
-	return absolute(path)
+	return trust.CheckPath(path)
 }

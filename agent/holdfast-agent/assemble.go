@@ -19,7 +19,9 @@ import (
 	"holdfast/agent/peer"
 	"holdfast/agent/policy"
 	"holdfast/agent/queue"
+	"holdfast/agent/socket"
 	"holdfast/agent/store"
+	"holdfast/agent/trust"
 	"holdfast/systemd/notify"
 	"holdfast/tpm"
 )
@@ -53,7 +55,7 @@ func configure(flags *flag.FlagSet, args []string, stdout io.Writer) (c *config.
 type daemon struct {
 	config  *config.Config
 	log     *slog.Logger
-	sockets []*agent.Socket
+	sockets map[string]*socket.Socket // by name
 	agent   *agent.Agent
 	opened  []io.Closer // closed last to first
 }
@@ -61,7 +63,7 @@ type daemon struct {
 // assemble opens everything that the agent needs, the sockets last: nobody is
 // kept waiting by an agent that then cannot start. On an error nothing stays open.
 func assemble(c *config.Config, log *slog.Logger) (_ *daemon, err error) {
-	d := &daemon{config: c, log: log}
+	d := &daemon{config: c, log: log, sockets: map[string]*socket.Socket{}}
 	defer func() {
 		if err != nil {
 			d.close()
@@ -164,7 +166,7 @@ func (d *daemon) loadPolicy() (*policy.Policy, error) {
 		}
 		return policy.UserDefault(uint32(os.Getuid())), nil
 	}
-	if err := config.CheckFile(d.config.Policy); err != nil {
+	if err := trust.CheckFile(d.config.Policy); err != nil {
 		return nil, fmt.Errorf("policy: %w", err)
 	}
 	p, err := policy.ParseFile(d.config.Policy)
@@ -214,14 +216,14 @@ func (d *daemon) wanted() []notify.Socket {
 }
 
 // activated takes over the sockets that systemd passed, before any file is opened.
-func (d *daemon) activated() (map[string]*agent.Socket, error) {
+func (d *daemon) activated() (map[string]*socket.Socket, error) {
 	passed, err := notify.Listeners(d.wanted()...)
 	if err != nil {
 		return nil, err
 	}
-	sockets := map[string]*agent.Socket{}
+	sockets := map[string]*socket.Socket{}
 	for name, l := range passed {
-		s := agent.Activated(l, name == adminSocket)
+		s := socket.Activated(l)
 		sockets[name] = s
 		d.opened = append(d.opened, s)
 	}
@@ -229,20 +231,20 @@ func (d *daemon) activated() (map[string]*agent.Socket, error) {
 }
 
 // listen makes the sockets that systemd did not pass.
-func (d *daemon) listen(passed map[string]*agent.Socket) error {
+func (d *daemon) listen(passed map[string]*socket.Socket) error {
 	for _, w := range d.wanted() {
 		s := passed[w.Name]
 		if s == nil {
-			if err := config.CheckSocketDirectory(w.Path, d.config.System); err != nil {
+			if err := trust.CheckSocketDirectory(w.Path, d.config.System); err != nil {
 				return fmt.Errorf("socket: %w", err)
 			}
 			var err error
-			if s, err = agent.Listen(w.Path, w.Mode, w.Name == adminSocket); err != nil {
+			if s, err = socket.Listen(w.Path, w.Mode); err != nil {
 				return err
 			}
 			d.opened = append(d.opened, s)
 		}
-		d.sockets = append(d.sockets, s)
+		d.sockets[w.Name] = s
 	}
 	return nil
 }

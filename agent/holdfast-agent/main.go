@@ -93,9 +93,13 @@ func (d *daemon) run(signals <-chan os.Signal) error {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	failed := make(chan error, len(d.sockets))
-	for _, s := range d.sockets {
+	for name, s := range d.sockets {
+		serve := d.agent.Serve
+		if name == adminSocket {
+			serve = d.agent.ServeAdmin
+		}
 		go func() {
-			if err := d.agent.Serve(ctx, s); err != nil {
+			if err := serve(ctx, s); err != nil {
 				failed <- err
 			}
 		}()

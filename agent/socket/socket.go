@@ -1,4 +1,10 @@
-package agent
+// Package socket is a daemon's listening Unix socket: made with a lock beside it,
+// so that a second daemon finds out before it touches anything, or taken over
+// from systemd; watched, so that it is made anew when somebody removes it.
+//
+// Start at [Listen] and [Activated]. Who may replace the socket is decided by its
+// directory, which package trust looks at.
+package socket
 
 import (
 	"errors"
@@ -14,12 +20,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Socket is one of the agent's listening sockets.
+// Socket is one listening socket. Its methods are safe for concurrent use.
 type Socket struct {
-	path  string
-	mode  fs.FileMode
-	admin bool
-	lock  *os.File // held while the socket is ours; nil for a socket that systemd owns
+	path string
+	mode fs.FileMode
+	lock *os.File // held while the socket is ours; nil for a socket that systemd owns
 
 	mu       sync.Mutex
 	listener *net.UnixListener
@@ -28,20 +33,20 @@ type Socket struct {
 }
 
 // Activated is a socket that systemd listens on and has handed over.
-func Activated(l *net.UnixListener, admin bool) *Socket {
-	return &Socket{path: l.Addr().String(), admin: admin, listener: l}
+func Activated(l *net.UnixListener) *Socket {
+	return &Socket{path: l.Addr().String(), listener: l}
 }
 
 // Listen makes a socket of mode at path and holds path.lock while it lives, so
-// that a second agent finds out before it touches anything. There is no instant
+// that a second daemon finds out before it touches anything. There is no instant
 // at which the socket is more open than mode. Listen sets the process's umask
 // while it binds: call it before other goroutines make files.
-func Listen(path string, mode fs.FileMode, admin bool) (*Socket, error) {
+func Listen(path string, mode fs.FileMode) (*Socket, error) {
 	lock, err := lockFile(path + ".lock")
 	if err != nil {
 		return nil, err
 	}
-	s := &Socket{path: path, mode: mode, admin: admin, lock: lock}
+	s := &Socket{path: path, mode: mode, lock: lock}
 	if err := s.bind(); err != nil {
 		lock.Close()
 		return nil, err
@@ -62,7 +67,7 @@ func lockFile(path string) (*os.File, error) {
 		}
 		pid := make([]byte, 16)
 		n, _ := f.Read(pid)
-		return nil, fmt.Errorf("%s: an agent is already running, pid %s", strings.TrimSuffix(path, ".lock"), strings.TrimSpace(string(pid[:n])))
+		return nil, fmt.Errorf("%s: already running, pid %s", strings.TrimSuffix(path, ".lock"), strings.TrimSpace(string(pid[:n])))
 	}
 	if err = f.Truncate(0); err == nil {
 		_, err = f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
@@ -74,7 +79,7 @@ func lockFile(path string) (*os.File, error) {
 	return f, nil
 }
 
-// bind listens at the path. A socket that a dead agent left is removed: we hold
+// bind listens at the path. A socket that a dead daemon left is removed: we hold
 // the lock, so nobody listens on it. Anything else at the path stays, and is an
 // error.
 func (s *Socket) bind() error {
@@ -139,9 +144,12 @@ func (s *Socket) Check() (replaced bool, err error) {
 	return true, nil
 }
 
-// accept waits for a caller. It goes on with the new listener when Check made
-// one.
-func (s *Socket) accept() (*net.UnixConn, error) {
+// Path returns where the socket is.
+func (s *Socket) Path() string { return s.path }
+
+// Accept waits for a caller. It goes on with the new listener when Check made
+// one. After Close the error is [net.ErrClosed].
+func (s *Socket) Accept() (*net.UnixConn, error) {
 	for {
 		s.mu.Lock()
 		l, closed := s.listener, s.closed
@@ -157,7 +165,7 @@ func (s *Socket) accept() (*net.UnixConn, error) {
 }
 
 // Close stops listening. The socket file goes when it is ours; systemd's stays,
-// so that callers wait for the next agent instead of failing.
+// so that callers wait for the next daemon instead of failing.
 func (s *Socket) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

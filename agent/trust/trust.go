@@ -1,6 +1,12 @@
-package config
+// Package trust says who could have written a file, or could put another socket
+// in a socket's place: nobody but root and this uid, or it is not to be believed.
+//
+// Start at [CheckFile] and [CheckSocketDirectory]. What root and this uid do to
+// themselves it does not see.
+package trust
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -19,10 +25,12 @@ func CheckFile(path string) error {
 		return err
 	}
 	defer f.Close()
-	return checkOpen(f)
+	return CheckOpen(f)
 }
 
-func checkOpen(f *os.File) error {
+// CheckOpen is [CheckFile] for a file that is open already: nobody can put another
+// in its place between the check and the reading.
+func CheckOpen(f *os.File) error {
 	info, err := f.Stat()
 	if err != nil {
 		return err
@@ -50,7 +58,7 @@ func checkOpen(f *os.File) error {
 // are sticky as /tmp is. The error says path, owner and mode. A path that is not
 // absolute or longer than [MaxSocketPath] is refused as well.
 func CheckSocketDirectory(path string, system bool) error {
-	if err := socketPath(path); err != nil {
+	if err := CheckSocketPath(path); err != nil {
 		return err
 	}
 	directory := filepath.Dir(path)
@@ -131,9 +139,9 @@ func checkStep(path string, info fs.FileInfo) error {
 	return nil
 }
 
-// checkPrivate returns an error unless path is a directory of this uid that is
+// CheckPrivate returns an error unless path is a directory of this uid that is
 // closed to everybody else.
-func checkPrivate(path string) error {
+func CheckPrivate(path string) error {
 	info, err := os.Lstat(path)
 	if err != nil {
 		return err
@@ -156,3 +164,35 @@ func ours(info fs.FileInfo) bool {
 // ownerOf returns the owner's uid. Stat of the os package always gives a Stat_t
 // on Linux.
 func ownerOf(info fs.FileInfo) uint32 { return info.Sys().(*syscall.Stat_t).Uid }
+
+// MaxSocketPath is the length of the longest path of a Unix socket, in bytes
+// (unix(7): sun_path has 108, the last of them zero).
+const MaxSocketPath = 107
+
+// CheckSocketPath wants a path that fits into a socket's address. A name that
+// starts with @ would be an abstract socket, which any uid may connect to: it is
+// no absolute path, and so refused.
+func CheckSocketPath(path string) error {
+	if err := CheckPath(path); err != nil {
+		return err
+	}
+	if len(path) > MaxSocketPath {
+		return fmt.Errorf("%q has %d bytes, and the path of a socket at most %d", path, len(path), MaxSocketPath)
+	}
+	return nil
+}
+
+// CheckPath wants an absolute path, written in the one way that has no detours.
+func CheckPath(path string) error {
+	switch {
+	case path == "":
+		return errors.New("the path is empty")
+	case !filepath.IsAbs(path):
+		return fmt.Errorf("%.80q is not an absolute path", path)
+	case strings.ContainsRune(path, 0):
+		return fmt.Errorf("%.80q has a zero byte in it", path)
+	case filepath.Clean(path) != path:
+		return fmt.Errorf("%.80q would be written %.80q", path, filepath.Clean(path))
+	}
+	return nil
+}

@@ -1,4 +1,4 @@
-package config
+package trust
 
 import (
 	"errors"
@@ -99,7 +99,7 @@ func TestCheckPrivate(t *testing.T) {
 		if err := os.Chmod(directory, mode); err != nil {
 			t.Fatal(err)
 		}
-		if err := checkPrivate(directory); (err == nil) != ok {
+		if err := CheckPrivate(directory); (err == nil) != ok {
 			t.Errorf("mode %o: got %v, want fine %t", mode, err, ok)
 		}
 	}
