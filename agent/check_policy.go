@@ -28,8 +28,8 @@ func (r *request) checkPolicy(_ context.Context, p *wire.CheckPolicyParameters) 
 		id.GID = p.GIDs[0]
 	}
 	owner := store.Owner{UID: id.UID, User: id.User}
-	if rec, ok := r.agent.lookup(p.UID, p.Key); ok {
-		owner = rec.Owner
+	if rec, ok := r.agent.lookup(p.UID, p.Key); ok && op != policy.Seal && op != policy.Unseal {
+		owner = rec.Owner // of a key; a secret is always the caller's
 	}
 	return checked(r.agent.policy.Load().Decide(policy.Query{Peer: id, Operation: op, Key: p.Key, Owner: owner.UID, OwnerUser: owner.User})), nil
 }
@@ -53,7 +53,7 @@ func (r *request) checkOwn(op policy.Operation, p *wire.CheckPolicyParameters) (
 		}
 	}
 	switch op {
-	case policy.Create, policy.Adopt, policy.Status, policy.Audit:
+	case policy.Create, policy.Adopt, policy.Seal, policy.Unseal, policy.Status, policy.Audit:
 		return checked(r.decide(op, p.Key, r.self())), nil
 	}
 	if rec, ok := r.agent.lookup(uid, p.Key); ok {

@@ -64,60 +64,60 @@ func matrixKeys() map[string]Query {
 // matrixAllowed is every cell that is allowed, written from what the policy is
 // meant to say and not from how it is decided: peer | key | operations | sockets.
 const matrixAllowed = `
-alice           | laptop of alice   | list create delete sign-tls-client sign-tls-server unlock | use admin
-alice           | old of 1000       | list create delete sign-tls-client sign-tls-server unlock | use admin
-alice           | web of alice      | list create delete sign-tls-client sign-tls-server unlock | use admin
-alice           | new of the caller | list create delete sign-tls-client sign-tls-server unlock | use admin
-alice           | laptop.2 of bob   | sign-tls-client                                           | use admin
-alice           | *                 | status                                                    | use admin
-alice in dev    | laptop of alice   | list create delete sign-tls-client sign-tls-server unlock | use admin
-alice in dev    | old of 1000       | list create delete sign-tls-client sign-tls-server unlock | use admin
-alice in dev    | web of alice      | list create delete sign-tls-client sign-tls-server unlock | use admin
-alice in dev    | new of the caller | list create delete sign-tls-client sign-tls-server unlock | use admin
-alice in dev    | laptop.2 of bob   | sign-tls-client                                           | use admin
-alice in dev    | web of root       | list sign-tls-server                                      | use admin
-alice in dev    | web-secret        | list sign-tls-server                                      | use admin
-alice in dev    | *                 | status                                                    | use admin
-new 1000        | old of 1000       | list create delete sign-tls-client sign-tls-server unlock | use admin
-new 1000        | new of the caller | list create delete sign-tls-client sign-tls-server unlock | use admin
-nameless 1000   | old of 1000       | list create delete sign-tls-client sign-tls-server unlock | use admin
-nameless 1000   | new of the caller | list create delete sign-tls-client sign-tls-server unlock | use admin
-alice elsewhere | new of the caller | list create delete sign-tls-client sign-tls-server unlock | use admin
-bob             | laptop.2 of bob   | list create delete sign-tls-client sign-tls-server unlock | use admin
-bob             | node of bob       | list create delete sign-tls-client sign-tls-server unlock | use admin
-bob             | new of the caller | list create delete sign-tls-client sign-tls-server unlock | use admin
-bob in dev      | laptop.2 of bob   | list create delete sign-tls-client sign-tls-server unlock | use admin
-bob in dev      | node of bob       | list create delete sign-tls-client sign-tls-server unlock | use admin
-bob in dev      | new of the caller | list create delete sign-tls-client sign-tls-server unlock | use admin
-bob in dev      | web of root       | list sign-tls-server                                      | use admin
-root            | web of root       | list create delete                                        | admin
-root            | web-secret        | list create delete                                        | admin
-root            | node.3 of root    | list create delete                                        | admin
-root            | node-b of root    | list create delete                                        | admin
-root            | new of the caller | list create delete                                        | admin
-root            | *                 | status                                                    | use admin
-root in dev     | web of root       | list create delete sign-tls-server                        | admin
-root in dev     | web of root       | list sign-tls-server                                      | use
-root in dev     | web-secret        | list create delete sign-tls-server                        | admin
-root in dev     | web-secret        | list sign-tls-server                                      | use
-root in dev     | node.3 of root    | list create delete                                        | admin
-root in dev     | node-b of root    | list create delete                                        | admin
-root in dev     | new of the caller | list create delete                                        | admin
-root in dev     | *                 | status                                                    | use admin
-kubelet         | web of root       | list create delete                                        | admin
-kubelet         | web-secret        | list create delete                                        | admin
-kubelet         | node.3 of root    | list create delete                                        | admin
-kubelet         | node-b of root    | list create delete                                        | admin
-kubelet         | new of the caller | list create delete                                        | admin
-kubelet         | node.3 of root    | sign-tls-client                                           | use
-kubelet         | *                 | status                                                    | use admin
-kubelet maybe   | web of kubelet    | list create delete sign-tls-client sign-tls-server unlock | use admin
-kubelet maybe   | new of the caller | list create delete sign-tls-client sign-tls-server unlock | use admin
-kubelet as 1300 | node.3 of root    | sign-tls-client                                           | use
-kubelet as 1300 | web of kubelet    | list create delete sign-tls-client sign-tls-server unlock | use admin
-kubelet as 1300 | new of the caller | list create delete sign-tls-client sign-tls-server unlock | use admin
-kubelet2        | web of kubelet    | list create delete sign-tls-client sign-tls-server unlock | use admin
-kubelet2        | new of the caller | list create delete sign-tls-client sign-tls-server unlock | use admin
+alice           | laptop of alice   | list create delete seal sign-tls-client sign-tls-server unlock | use admin
+alice           | old of 1000       | list create delete seal sign-tls-client sign-tls-server unlock | use admin
+alice           | web of alice      | list create delete seal sign-tls-client sign-tls-server unlock | use admin
+alice           | new of the caller | list create delete seal sign-tls-client sign-tls-server unlock | use admin
+alice           | laptop.2 of bob   | sign-tls-client                                                | use admin
+alice           | *                 | status                                                         | use admin
+alice in dev    | laptop of alice   | list create delete seal sign-tls-client sign-tls-server unlock | use admin
+alice in dev    | old of 1000       | list create delete seal sign-tls-client sign-tls-server unlock | use admin
+alice in dev    | web of alice      | list create delete seal sign-tls-client sign-tls-server unlock | use admin
+alice in dev    | new of the caller | list create delete seal sign-tls-client sign-tls-server unlock | use admin
+alice in dev    | laptop.2 of bob   | sign-tls-client                                                | use admin
+alice in dev    | web of root       | list sign-tls-server                                           | use admin
+alice in dev    | web-secret        | list sign-tls-server                                           | use admin
+alice in dev    | *                 | status                                                         | use admin
+new 1000        | old of 1000       | list create delete seal sign-tls-client sign-tls-server unlock | use admin
+new 1000        | new of the caller | list create delete seal sign-tls-client sign-tls-server unlock | use admin
+nameless 1000   | old of 1000       | list create delete seal sign-tls-client sign-tls-server unlock | use admin
+nameless 1000   | new of the caller | list create delete seal sign-tls-client sign-tls-server unlock | use admin
+alice elsewhere | new of the caller | list create delete seal sign-tls-client sign-tls-server unlock | use admin
+bob             | laptop.2 of bob   | list create delete seal sign-tls-client sign-tls-server unlock | use admin
+bob             | node of bob       | list create delete seal sign-tls-client sign-tls-server unlock | use admin
+bob             | new of the caller | list create delete seal sign-tls-client sign-tls-server unlock | use admin
+bob in dev      | laptop.2 of bob   | list create delete seal sign-tls-client sign-tls-server unlock | use admin
+bob in dev      | node of bob       | list create delete seal sign-tls-client sign-tls-server unlock | use admin
+bob in dev      | new of the caller | list create delete seal sign-tls-client sign-tls-server unlock | use admin
+bob in dev      | web of root       | list sign-tls-server                                           | use admin
+root            | web of root       | list create delete seal                                        | admin
+root            | web-secret        | list create delete seal                                        | admin
+root            | node.3 of root    | list create delete seal                                        | admin
+root            | node-b of root    | list create delete seal                                        | admin
+root            | new of the caller | list create delete seal                                        | admin
+root            | *                 | status                                                         | use admin
+root in dev     | web of root       | list create delete seal sign-tls-server                        | admin
+root in dev     | web of root       | list sign-tls-server                                           | use
+root in dev     | web-secret        | list create delete seal sign-tls-server                        | admin
+root in dev     | web-secret        | list sign-tls-server                                           | use
+root in dev     | node.3 of root    | list create delete seal                                        | admin
+root in dev     | node-b of root    | list create delete seal                                        | admin
+root in dev     | new of the caller | list create delete seal                                        | admin
+root in dev     | *                 | status                                                         | use admin
+kubelet         | web of root       | list create delete seal                                        | admin
+kubelet         | web-secret        | list create delete seal                                        | admin
+kubelet         | node.3 of root    | list create delete seal                                        | admin
+kubelet         | node-b of root    | list create delete seal                                        | admin
+kubelet         | new of the caller | list create delete seal                                        | admin
+kubelet         | node.3 of root    | sign-tls-client                                                | use
+kubelet         | *                 | status                                                         | use admin
+kubelet maybe   | web of kubelet    | list create delete seal sign-tls-client sign-tls-server unlock | use admin
+kubelet maybe   | new of the caller | list create delete seal sign-tls-client sign-tls-server unlock | use admin
+kubelet as 1300 | node.3 of root    | sign-tls-client                                                | use
+kubelet as 1300 | web of kubelet    | list create delete seal sign-tls-client sign-tls-server unlock | use admin
+kubelet as 1300 | new of the caller | list create delete seal sign-tls-client sign-tls-server unlock | use admin
+kubelet2        | web of kubelet    | list create delete seal sign-tls-client sign-tls-server unlock | use admin
+kubelet2        | new of the caller | list create delete seal sign-tls-client sign-tls-server unlock | use admin
 `
 
 // cells spreads a table like matrixAllowed.
@@ -163,7 +163,7 @@ func TestAccessMatrix(t *testing.T) {
 	total, leaks, falseDenials := 0, 0, 0
 	for who, id := range matrixPeers() {
 		for key, base := range matrixKeys() {
-			for _, op := range []Operation{List, Create, Delete, Export, SignTLSClient, SignTLSServer, Unlock, Unseal, Status, Audit, "no-such"} {
+			for _, op := range []Operation{List, Create, Delete, Export, SignTLSClient, SignTLSServer, Unlock, Seal, Unseal, Status, Audit, "no-such"} {
 				for _, admin := range []bool{false, true} {
 					q := base
 					q.Peer, q.Operation, q.Admin = id, op, admin
@@ -354,7 +354,7 @@ func TestSystemDefault(t *testing.T) {
 			Peer: peer.Identity{UID: uid, User: user}, Admin: admin, Operation: op, Key: "web", Owner: owner, OwnerUser: ownerUser,
 		}).Allowed
 	}
-	rootManages := []Operation{List, Create, Delete, Export, Adopt, Bind, InstallCertificate, SignCertificateRequest, Unlock}
+	rootManages := []Operation{List, Create, Delete, Export, Adopt, Bind, InstallCertificate, Seal, SignCertificateRequest, Unlock}
 	for _, op := range Operations() {
 		keyless := op == Status || op == Audit
 		for _, admin := range []bool{false, true} {

@@ -21,7 +21,8 @@ const (
 	SignClientAssertion     Operation = "sign-client-assertion"
 	SignAWSRequest          Operation = "sign-aws-request"
 	Unlock                  Operation = "unlock"
-	Unseal                  Operation = "unseal"
+	Seal                    Operation = "seal"   // store or forget a secret; concerns a name of the caller's own
+	Unseal                  Operation = "unseal" // open a secret; concerns a name of the caller's own
 	Status                  Operation = "status" // the agent's state; concerns no key
 	Audit                   Operation = "audit"  // the audit log; concerns no key
 )
@@ -29,7 +30,7 @@ const (
 // Words that stand for several operations in a rule.
 const (
 	wordUse    = "use"    // everything that signs, and unlock
-	wordManage = "manage" // list, create, delete, export, adopt, bind, install-certificate
+	wordManage = "manage" // list, create, delete, export, adopt, bind, install-certificate, seal
 	wordAll    = "all"
 )
 
@@ -39,7 +40,7 @@ func Operations() []Operation { return slices.Clone(operations[:]) }
 var operations = [...]Operation{
 	List, Create, Delete, Export, Adopt, Bind, InstallCertificate,
 	SignTLSClient, SignTLSServer, SignCertificateRequest, SignServiceAccountToken, SignClientAssertion, SignAWSRequest,
-	Unlock, Unseal, Status, Audit,
+	Unlock, Seal, Unseal, Status, Audit,
 }
 
 // operationSet has one bit for each operation, in the order of operations.
@@ -60,7 +61,7 @@ var (
 	everything = operationSet(1)<<len(operations) - 1
 	keyless    = setOf(Status, Audit)
 	keyed      = everything &^ keyless
-	manage     = setOf(List, Create, Delete, Export, Adopt, Bind, InstallCertificate)
+	manage     = setOf(List, Create, Delete, Export, Adopt, Bind, InstallCertificate, Seal)
 	use        = setOf(SignTLSClient, SignTLSServer, SignCertificateRequest, SignServiceAccountToken,
 		SignClientAssertion, SignAWSRequest, Unlock)
 )

@@ -38,7 +38,9 @@
 //
 // An allow rule says who and, unless its operations concern no key, says whose
 // keys. The operations status and audit concern no key: rules with keys or owner
-// do not match them.
+// do not match them. The operations seal and unseal concern a secret, which the
+// caller names as keys are named and owns: to rules with keys or owner it is a key
+// of the caller's.
 //
 // Rules that deny read doubtful cases the other way: a user matches by uid or by
 // name, and anyone includes root.

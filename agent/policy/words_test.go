@@ -14,7 +14,7 @@ import (
 func TestOperationsAreStable(t *testing.T) {
 	want := "list create delete export adopt bind install-certificate " +
 		"sign-tls-client sign-tls-server sign-certificate-request sign-service-account-token sign-client-assertion sign-aws-request " +
-		"unlock unseal status audit"
+		"unlock seal unseal status audit"
 	if got := joined(Operations()); got != strings.ReplaceAll(want, " ", ", ") {
 		t.Errorf("got %s, want %s", got, want)
 	}
@@ -28,7 +28,7 @@ func TestOperationsOf(t *testing.T) {
 	}{
 		{"all", setOf(Operations()...), true},
 		{"use", setOf(SignTLSClient, SignTLSServer, SignCertificateRequest, SignServiceAccountToken, SignClientAssertion, SignAWSRequest, Unlock), true},
-		{"manage", setOf(List, Create, Delete, Export, Adopt, Bind, InstallCertificate), true},
+		{"manage", setOf(List, Create, Delete, Export, Adopt, Bind, InstallCertificate, Seal), true},
 		{"audit", setOf(Audit), true},
 		{"unseal", setOf(Unseal), true},
 		{"", 0, false},
