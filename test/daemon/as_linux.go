@@ -9,12 +9,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// DialAs connects to the agent as another uid, whose gid is the same number.
+// DialAs connects to the daemon as another uid, whose gid is the same number.
 // The kernel notes the identity of the thread that connects, so that one thread
 // of the test changes its own and changes it back. It wants root.
-func (a *Agent) DialAs(uid int) (net.Conn, error) {
+func (p *process) DialAs(uid int) (net.Conn, error) {
 	if os.Geteuid() != 0 {
-		a.tb.Fatalf("connecting as uid %d wants root", uid)
+		p.tb.Fatalf("connecting as uid %d wants root", uid)
 	}
 	type result struct {
 		conn net.Conn
@@ -23,7 +23,7 @@ func (a *Agent) DialAs(uid int) (net.Conn, error) {
 	done := make(chan result)
 	go func() {
 		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
-		conn, err := dialAs(a.Socket, uid)
+		conn, err := dialAs(p.Socket, uid)
 		done <- result{conn, err}
 	}()
 	r := <-done

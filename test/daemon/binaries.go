@@ -1,11 +1,11 @@
 // Package daemon gives tests the real programs: built once per test process,
-// and an agent process of its own for each test that wants one.
+// and an agent and a broker process of its own for each test that wants one.
 //
-// Start at [Start], which returns when the agent answers, and at [Launch] for
-// an agent that is not supposed to come up. Every process is ended by its id
+// Start at [Start] and [StartBroker], which return when the daemon answers, and
+// at [Launch] and [LaunchBroker] for one that is not supposed to come up. Every process is ended by its id
 // when its test ends, and by the kernel when the test process dies.
 //
-// Nothing here is a fake: what a test sees of the agent is its socket, its
+// Nothing here is a fake: what a test sees of a daemon is its socket, its
 // standard error, its exit status and /proc.
 package daemon
 
@@ -27,8 +27,10 @@ type TB interface {
 
 // The programs that can be built, by the directories of their mains.
 const (
-	AgentProgram = "agent/holdfast-agent"
-	Tool         = "client/holdfast"
+	AgentProgram  = "agent/holdfast-agent"
+	BrokerProgram = "client/holdfast-broker"
+	PluginProgram = "client/holdfast-exec-plugin"
+	Tool          = "client/holdfast"
 )
 
 // The products of this test process. Each is built when first asked for.
@@ -40,8 +42,12 @@ var (
 		}
 		return dir, err
 	})
-	agent = sync.OnceValues(func() (string, error) { return build(AgentProgram) })
-	tool  = sync.OnceValues(func() (string, error) { return build(Tool) })
+	programs = map[string]func() (string, error){
+		AgentProgram:  sync.OnceValues(func() (string, error) { return build(AgentProgram) }),
+		BrokerProgram: sync.OnceValues(func() (string, error) { return build(BrokerProgram) }),
+		PluginProgram: sync.OnceValues(func() (string, error) { return build(PluginProgram) }),
+		Tool:          sync.OnceValues(func() (string, error) { return build(Tool) }),
+	}
 )
 
 // build makes a program as it is shipped: static, without the paths of this
@@ -66,9 +72,9 @@ func build(program string) (string, error) {
 // for it before.
 func Program(tb TB, program string) string {
 	tb.Helper()
-	made := agent
-	if program == Tool {
-		made = tool
+	made, ok := programs[program]
+	if !ok {
+		tb.Fatalf("there is no program %s", program)
 	}
 	path, err := made()
 	if err != nil {

@@ -15,22 +15,22 @@ type Usage struct {
 	RSS         int // bytes
 }
 
-// Usage reads what the agent holds from /proc.
-func (a *Agent) Usage() Usage {
-	a.tb.Helper()
-	fds, err := os.ReadDir(a.proc("fd"))
+// Usage reads what the daemon holds from /proc.
+func (p *process) Usage() Usage {
+	p.tb.Helper()
+	fds, err := os.ReadDir(p.proc("fd"))
 	if err != nil {
-		a.tb.Fatalf("%v", err)
+		p.tb.Fatalf("%v", err)
 	}
-	return Usage{Descriptors: len(fds), Threads: a.Status("Threads"), RSS: a.Status("VmRSS") << 10}
+	return Usage{Descriptors: len(fds), Threads: p.Status("Threads"), RSS: p.Status("VmRSS") << 10}
 }
 
 // Status returns a number of /proc/PID/status.
-func (a *Agent) Status(name string) int {
-	a.tb.Helper()
-	text, err := os.ReadFile(a.proc("status"))
+func (p *process) Status(name string) int {
+	p.tb.Helper()
+	text, err := os.ReadFile(p.proc("status"))
 	if err != nil {
-		a.tb.Fatalf("%v", err)
+		p.tb.Fatalf("%v", err)
 	}
 	for line := range strings.Lines(string(text)) {
 		if rest, ok := strings.CutPrefix(line, name+":"); ok {
@@ -40,16 +40,16 @@ func (a *Agent) Status(name string) int {
 			}
 		}
 	}
-	a.tb.Fatalf("/proc/%d/status has no number %s", a.Pid(), name)
+	p.tb.Fatalf("/proc/%d/status has no number %s", p.Pid(), name)
 	return 0
 }
 
-// Sockets returns the inodes of the sockets that the agent has open.
-func (a *Agent) Sockets() []string {
-	a.tb.Helper()
-	links, err := filepath.Glob(a.proc("fd/*"))
+// Sockets returns the inodes of the sockets that the daemon has open.
+func (p *process) Sockets() []string {
+	p.tb.Helper()
+	links, err := filepath.Glob(p.proc("fd/*"))
 	if err != nil {
-		a.tb.Fatalf("%v", err)
+		p.tb.Fatalf("%v", err)
 	}
 	var inodes []string
 	for _, link := range links {
@@ -61,4 +61,4 @@ func (a *Agent) Sockets() []string {
 	return inodes
 }
 
-func (a *Agent) proc(name string) string { return fmt.Sprintf("/proc/%d/%s", a.Pid(), name) }
+func (p *process) proc(name string) string { return fmt.Sprintf("/proc/%d/%s", p.Pid(), name) }
