@@ -113,7 +113,7 @@ func (d *InterfaceDescription) Type(name string) (Type, bool) {
 // ParseInterface parses the text of an interface file. Every name must be unique,
 // and every type that is named must be there. Errors name the line.
 func ParseInterface(text string) (*InterfaceDescription, error) {
-	p := &parser{text: text, line: 1}
+	p := &parser{text: text, line: 1, names: nameForms()}
 	p.next()
 	d := &InterfaceDescription{}
 	p.word("interface")

@@ -14,15 +14,22 @@ type parser struct {
 	token string // empty at the end
 	depth int
 	err   error
+	names names
 }
 
-// The names of the specification: of interfaces, of types, methods and errors,
-// and of members.
-var (
-	interfaceName = regexp.MustCompile(`^[A-Za-z](-*[A-Za-z0-9])*(\.[A-Za-z0-9](-*[A-Za-z0-9])*)+$`)
-	typeName      = regexp.MustCompile(`^[A-Z][A-Za-z0-9]*$`)
-	memberName    = regexp.MustCompile(`^[A-Za-z](_?[A-Za-z0-9])*$`)
-)
+// names are the forms of the specification's names. They are compiled when an
+// interface file is read: tiny programs import this package and read none.
+type names struct {
+	interfaces, types, members *regexp.Regexp // types: methods and errors too
+}
+
+func nameForms() names {
+	return names{
+		interfaces: regexp.MustCompile(`^[A-Za-z](-*[A-Za-z0-9])*(\.[A-Za-z0-9](-*[A-Za-z0-9])*)+$`),
+		types:      regexp.MustCompile(`^[A-Z][A-Za-z0-9]*$`),
+		members:    regexp.MustCompile(`^[A-Za-z](_?[A-Za-z0-9])*$`),
+	}
+}
 
 // wordBytes are the bytes of which words, names and numbers are made.
 const wordBytes = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-"
@@ -104,21 +111,21 @@ func (p *parser) name(form *regexp.Regexp, what string) string {
 	return name
 }
 
-func (p *parser) interfaceName() string { return p.name(interfaceName, "an interface") }
+func (p *parser) interfaceName() string { return p.name(p.names.interfaces, "an interface") }
 
 // definition reads one type, method or error.
 func (p *parser) definition(d *InterfaceDescription) {
 	switch {
 	case p.is("type"):
-		t := TypeDescription{Name: p.name(typeName, "a type"), Type: p.structOrEnum()}
+		t := TypeDescription{Name: p.name(p.names.types, "a type"), Type: p.structOrEnum()}
 		d.Types = append(d.Types, t)
 	case p.is("method"):
-		m := MethodDescription{Name: p.name(typeName, "a method"), In: p.structType()}
+		m := MethodDescription{Name: p.name(p.names.types, "a method"), In: p.structType()}
 		p.word("->")
 		m.Out = p.structType()
 		d.Methods = append(d.Methods, m)
 	case p.is("error"):
-		e := ErrorDescription{Name: p.name(typeName, "an error"), Parameters: p.structType()}
+		e := ErrorDescription{Name: p.name(p.names.types, "an error"), Parameters: p.structType()}
 		d.Errors = append(d.Errors, e)
 	default:
 		p.fail("got %q, want type, method or error", p.token)
@@ -144,7 +151,7 @@ func (p *parser) structOrEnum() Type {
 		return t
 	}
 	for p.err == nil {
-		name := p.name(memberName, "a member")
+		name := p.name(p.names.members, "a member")
 		first := len(t.Members) == 0 && len(t.Words) == 0
 		if first && p.token != ":" {
 			t.Kind = Enum
@@ -226,5 +233,5 @@ func (p *parser) simple() Type {
 			return Type{Kind: kind}
 		}
 	}
-	return Type{Kind: Named, Name: p.name(typeName, "a type")}
+	return Type{Kind: Named, Name: p.name(p.names.types, "a type")}
 }
