@@ -1,0 +1,179 @@
+// Package execcredential speaks the protocol of Kubernetes credential plugins
+// (client.authentication.k8s.io): it reads what the client says in
+// KUBERNETES_EXEC_INFO, and writes the one object that the client expects on
+// standard output.
+//
+// Start at [Parse] and [Request.Answer].
+//
+// What a client says of its cluster comes from a kubeconfig that anybody may
+// have written: it can select, and it can be held against what is known, but it
+// proves nothing. The package is for programs that start once for each kubectl
+// command, so it imports little and reads no clock.
+package execcredential
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// The versions of the protocol. client-go 1.22 and later speaks V1 and V1Beta1;
+// V1Alpha1 is what clients before 1.11 spoke, and what some still do.
+const (
+	V1       = "client.authentication.k8s.io/v1"
+	V1Beta1  = "client.authentication.k8s.io/v1beta1"
+	V1Alpha1 = "client.authentication.k8s.io/v1alpha1"
+)
+
+// Variable is the environment variable in which a client says what it wants.
+const Variable = "KUBERNETES_EXEC_INFO"
+
+// MaxInfo is the longest text that [Parse] reads, in bytes. Linux passes no
+// environment string over 128 KiB.
+const MaxInfo = 256 << 10
+
+// kind is the only kind of object in the protocol.
+const kind = "ExecCredential"
+
+// Request is what a client says: the spec of an ExecCredential.
+type Request struct {
+	APIVersion   string   // one of the versions above: the answer has to have it too
+	Interactive  bool     // standard input is a terminal that the client has passed on
+	Cluster      *Cluster // nil unless the kubeconfig says provideClusterInfo
+	Unauthorized bool     // the server answered 401 to the last credential (V1Alpha1 alone says so)
+}
+
+// Cluster is the cluster that a client wants a credential for. Names and meanings
+// are those of kubeconfig files.
+type Cluster struct {
+	Server                   string          `json:"server"`
+	TLSServerName            string          `json:"tls-server-name"`
+	InsecureSkipTLSVerify    bool            `json:"insecure-skip-tls-verify"`
+	CertificateAuthorityData []byte          `json:"certificate-authority-data"` // PEM
+	ProxyURL                 string          `json:"proxy-url"`
+	DisableCompression       bool            `json:"disable-compression"`
+	Config                   json.RawMessage `json:"config"` // the extension client.authentication.k8s.io/exec
+}
+
+// Profile returns the profile that the cluster's extension names, as
+// {"profile": "NAME"}, and "" when it names none.
+func (c *Cluster) Profile() string {
+	if c == nil {
+		return ""
+	}
+	var config struct {
+		Profile string `json:"profile"`
+	}
+	if json.Unmarshal(c.Config, &config) != nil {
+		return "" // an extension of another shape is not for us
+	}
+	return config.Profile
+}
+
+// object is an ExecCredential as clients send it. Members that are not listed are
+// ignored: later clients may say more. The headers of a V1Alpha1 response are
+// among them.
+type object struct {
+	Kind       string `json:"kind"`
+	APIVersion string `json:"apiVersion"`
+	Spec       struct {
+		Interactive bool     `json:"interactive"`
+		Cluster     *Cluster `json:"cluster"`
+		Response    *struct {
+			Code int `json:"code"`
+		} `json:"response"`
+	} `json:"spec"`
+}
+
+// unauthorized is HTTP's 401.
+const unauthorized = 401
+
+// Parse reads the value of [Variable]. Its errors never repeat what they read.
+func Parse(info string) (Request, error) {
+	switch {
+	case info == "":
+		return Request{}, errors.New(Variable + " is empty: a Kubernetes client has to run this program")
+	case len(info) > MaxInfo:
+		return Request{}, fmt.Errorf("%s is longer than %d bytes", Variable, MaxInfo)
+	}
+	var o object
+	if err := json.Unmarshal([]byte(info), &o); err != nil {
+		return Request{}, errors.New(Variable + " is not the JSON of an ExecCredential")
+	}
+	if o.Kind != kind {
+		return Request{}, fmt.Errorf("%s holds no %s", Variable, kind)
+	}
+	switch o.APIVersion {
+	case V1, V1Beta1, V1Alpha1:
+	default:
+		return Request{}, fmt.Errorf("%s asks for apiVersion %.80q, which is none of %s, %s, %s", Variable, o.APIVersion, V1, V1Beta1, V1Alpha1)
+	}
+	r := Request{APIVersion: o.APIVersion, Interactive: o.Spec.Interactive, Cluster: o.Spec.Cluster}
+	r.Unauthorized = o.Spec.Response != nil && o.Spec.Response.Code == unauthorized
+	return r, nil
+}
+
+// Credential is what the client gets: a token, or a certificate with its key, or
+// both. Clients use it until Expires without any allowance for clocks, so Expires
+// has to be some time before the true end.
+type Credential struct {
+	Token       string
+	Certificate string // PEM, leaf first
+	Key         string // PEM
+	Expires     time.Time
+}
+
+// answer is an ExecCredential as plugins print it. All versions have these
+// members; clients ignore the spec of an answer, and V1Alpha1 wants one.
+type answer struct {
+	Kind       string   `json:"kind"`
+	APIVersion string   `json:"apiVersion"`
+	Spec       struct{} `json:"spec"`
+	Status     status   `json:"status"`
+}
+
+type status struct {
+	ExpirationTimestamp   string `json:"expirationTimestamp"`
+	Token                 string `json:"token,omitempty"`
+	ClientCertificateData string `json:"clientCertificateData,omitempty"`
+	ClientKeyData         string `json:"clientKeyData,omitempty"`
+}
+
+// Answer returns the object that answers r, with a newline at its end. It refuses
+// a credential that the client would refuse: one without a token and without a
+// pair, with half a pair, with a token that cannot stand in a header, or one
+// without an end or that is over at now.
+func (r Request) Answer(c Credential, now time.Time) ([]byte, error) {
+	if err := c.check(now); err != nil {
+		return nil, err
+	}
+	out, err := json.Marshal(answer{
+		Kind: kind, APIVersion: r.APIVersion,
+		Status: status{
+			ExpirationTimestamp: c.Expires.UTC().Format(time.RFC3339),
+			Token:               c.Token, ClientCertificateData: c.Certificate, ClientKeyData: c.Key,
+		},
+	})
+	if err != nil {
+		return nil, err
+	}
+	return append(out, '\n'), nil
+}
+
+func (c Credential) check(now time.Time) error {
+	switch {
+	case (c.Certificate == "") != (c.Key == ""):
+		return errors.New("the credential has a certificate or a key, and not both")
+	case c.Token == "" && c.Certificate == "":
+		return errors.New("the credential is empty")
+	case strings.ContainsFunc(c.Token, func(r rune) bool { return r <= ' ' || r > '~' }):
+		return errors.New("the token has characters that no header can carry")
+	case c.Expires.IsZero():
+		return errors.New("the credential has no end")
+	case !c.Expires.After(now):
+		return errors.New("the credential is over already; is this machine's clock right?")
+	}
+	return nil
+}

@@ -1,0 +1,57 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+
+	"holdfast/client/broker/wire"
+	"holdfast/client/socket"
+	"holdfast/client/varlink"
+)
+
+// code gives each kind of error of the broker its exit code; all others fail.
+func code(kind string) int {
+	switch kind {
+	case "Denied":
+		return exitDenied
+	case "PINRequired", "PINBlocked", "TouchTimeout":
+		return exitPerson
+	case "AgentUnreachable":
+		return exitUnreachable
+	}
+	return exitFailed
+}
+
+// explain turns the error of a call into a fact, a hint and an exit code.
+func explain(err error) error {
+	var answer *varlink.Error
+	var unreachable *socket.UnreachableError
+	switch {
+	case errors.As(err, &answer):
+		return fromBroker(answer)
+	case errors.As(err, &unreachable):
+		return &failure{exitUnreachable, unreachable.Reason, unreachable.Hint}
+	case errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
+		return &failure{exitDenied, fmt.Sprintf("the broker does not talk to uid %d", os.Getuid()), "its policy names who may; or it was restarted at this moment, then try again"}
+	case errors.Is(err, varlink.ErrConnectionLost):
+		return &failure{exitUnreachable, "the broker closed the connection before it answered", "its log says why"}
+	}
+	return err
+}
+
+// fromBroker explains what the broker answered.
+func fromBroker(e *varlink.Error) error {
+	kind, ours := strings.CutPrefix(e.Name, wire.Interface+".")
+	var p struct {
+		Message, Hint, Parameter string
+	}
+	_ = json.Unmarshal(e.Parameters, &p) // what is missing from the parameters is missing from the text
+	if !ours || p.Message == "" {
+		return &failure{exitFailed, fmt.Sprintf("the broker answered %.80q %.80q", e.Name, p.Parameter), "it may be of another age than this program: `holdfast status` shows its version"}
+	}
+	return &failure{code(kind), p.Message, p.Hint}
+}
