@@ -3,7 +3,9 @@
 // says which cluster, which key, and what may be asked for; a kubeconfig that
 // names a profile says nothing that the broker believes.
 //
-// Start at [Load] and [Write].
+// Start at [Load] and [Write]. A profile's file may be written by nobody else
+// than root and the broker's own user, since it decides which server a key signs
+// in to; it holds no secret, unless its proxy-url has a password.
 package profile
 
 import "time"
@@ -18,9 +20,11 @@ const (
 // Domain is the parent of the names by which the loopback proxy knows profiles.
 const Domain = "holdfast.internal"
 
-// Profile is one cluster and the key that signs in to it.
+// Profile is one cluster and the key that signs in to it. One that comes from
+// [Parse] or [Load] is complete: what its file leaves out has the value that
+// stands below.
 type Profile struct {
-	Name    string   `yaml:"-"`       // the file's name: a DNS label (RFC 1123)
+	Name    string   `yaml:"-"`       // the file's name: a DNS label (RFC 1123) of at most MaxName bytes
 	Key     string   `yaml:"key"`     // the agent's key, or set of keys
 	Modes   []string `yaml:"modes"`   // what may be asked for; proxy alone when not given
 	Cluster Cluster  `yaml:"cluster"` //
@@ -79,22 +83,3 @@ func (p *Profile) ServerName() string { return p.Name + "." + Domain }
 func Node(commonName string) bool {
 	return len(commonName) > len("system:node:") && commonName[:len("system:node:")] == "system:node:"
 }
-
-// Load reads every profile in a directory. A directory that is not there has
-// none. Profiles with a fault are not returned; their faults are, by name.
-func Load(dir string) (profiles map[string]*Profile, faults map[string]error, err error) {
-	panic("not built")
-}
-
-// Parse reads one profile strictly. Errors are "file:line: fault".
-func Parse(name string, data []byte) (*Profile, error) { panic("not built") }
-
-// Write stores a profile, whole or not at all.
-func Write(dir string, p *Profile) error { panic("not built") }
-
-// Remove removes a profile. One that is not there is an error.
-func Remove(dir, name string) error { panic("not built") }
-
-// Directory is where profiles are: $XDG_CONFIG_HOME/holdfast/profiles of a user,
-// /etc/holdfast/profiles of the machine.
-func Directory(system bool) string { panic("not built") }

@@ -1,0 +1,250 @@
+package profile
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// extension ends the names of profiles' files.
+const extension = ".yaml"
+
+const systemDirectory = "/etc/holdfast/profiles"
+
+// Directory is where profiles are: ${XDG_CONFIG_HOME:-~/.config}/holdfast/profiles
+// of a user, /etc/holdfast/profiles of the machine. It is empty when neither
+// XDG_CONFIG_HOME nor HOME is an absolute path.
+func Directory(system bool) string {
+	if system {
+		return systemDirectory
+	}
+	base := os.Getenv("XDG_CONFIG_HOME")
+	if !filepath.IsAbs(base) { // the specification says to ignore it then
+		home := os.Getenv("HOME")
+		if !filepath.IsAbs(home) {
+			return ""
+		}
+		base = filepath.Join(home, ".config")
+	}
+	return filepath.Join(base, "holdfast", "profiles")
+}
+
+// errNoDirectory is the fault of the path that [Directory] could not give.
+var errNoDirectory = errors.New("profiles: neither XDG_CONFIG_HOME nor HOME says where they are")
+
+// Load reads every profile in a directory. A directory that is not there has
+// none. Profiles with a fault are not returned; their faults are, by name: each
+// line is "file:line: fault", or says that the file or directory is not safe
+// because somebody else than root and this uid could have written it. Files that
+// do not end in .yaml, and those that start with a dot, are no profiles. A port
+// that two profiles want is a fault of both.
+func Load(dir string) (profiles map[string]*Profile, faults map[string]error, err error) {
+	if dir == "" {
+		return nil, nil, errNoDirectory
+	}
+	profiles, faults = map[string]*Profile{}, map[string]error{}
+	if err := checkDirectory(dir); errors.Is(err, fs.ErrNotExist) {
+		return profiles, faults, nil
+	} else if err != nil {
+		return nil, nil, err
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, e := range entries {
+		name, yes := strings.CutSuffix(e.Name(), extension)
+		if !yes || strings.HasPrefix(name, ".") {
+			continue
+		}
+		if p, err := load(filepath.Join(dir, e.Name()), name); err != nil {
+			faults[name] = err
+		} else {
+			profiles[name] = p
+		}
+	}
+	checkPorts(profiles, faults)
+	return profiles, faults, nil
+}
+
+// checkPorts takes out the profiles that want one port: whom the broker serves
+// there must not depend on the order of file names.
+func checkPorts(profiles map[string]*Profile, faults map[string]error) {
+	for name, p := range profiles {
+		for other, q := range profiles {
+			if name != other && p.Proxy.Port != 0 && p.Proxy.Port == q.Proxy.Port {
+				faults[name] = fmt.Errorf("%s%s:1: proxy.port: profile %s has port %d too", name, extension, other, p.Proxy.Port)
+			}
+		}
+	}
+	for name := range faults {
+		delete(profiles, name)
+	}
+}
+
+// load opens without waiting, so that a named pipe is refused rather than waited
+// for.
+func load(path, name string) (*Profile, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is not a regular file", path)
+	}
+	if err := checkOwner(path, info); err != nil {
+		return nil, err
+	}
+	data, err := io.ReadAll(io.LimitReader(f, MaxFile+1))
+	if err != nil {
+		return nil, err
+	}
+	return parse(path, name, data)
+}
+
+func checkDirectory(dir string) error {
+	info, err := os.Stat(dir)
+	if err != nil {
+		return err
+	}
+	if !info.IsDir() {
+		return fmt.Errorf("%s is not a directory", dir)
+	}
+	return checkOwner(dir, info)
+}
+
+// checkOwner returns an error when somebody else than root and this uid could
+// have written what is at path. Group write permission counts only for what is
+// root's, since on many systems each user's own group may write what the user
+// writes.
+func checkOwner(path string, info fs.FileInfo) error {
+	uid, mode := info.Sys().(*syscall.Stat_t).Uid, info.Mode().Perm() // on Linux always a Stat_t
+	forbidden := fs.FileMode(0o002)
+	if uid == 0 {
+		forbidden = 0o022
+	}
+	unsafe := func(reason string) error {
+		return fmt.Errorf("%s (owner uid %d, mode %04o) is not safe: %s", path, uid, mode, reason)
+	}
+	switch {
+	case uid != 0 && uid != uint32(os.Geteuid()):
+		return unsafe("it has to be root's or this user's")
+	case mode&forbidden != 0:
+		return unsafe("others can write it")
+	}
+	return nil
+}
+
+// Write stores a profile in NAME.yaml, whole or not at all; the directory is made
+// when it is missing. A profile that [Profile.Check] refuses is not written. The
+// file is for this user alone (0600), but in a directory of root's it can be read
+// by those who can read the directory: the machine's broker is not root.
+func Write(dir string, p *Profile) error {
+	if dir == "" {
+		return errNoDirectory
+	}
+	if err := p.Check(); err != nil {
+		return fmt.Errorf("profile %.80s: %w", p.Name, err)
+	}
+	data, err := marshal(p)
+	if err != nil {
+		return fmt.Errorf("profile %s: %w", p.Name, err)
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	if err := checkDirectory(dir); err != nil {
+		return err
+	}
+	if err := replace(dir, p.Name, data); err != nil {
+		return fmt.Errorf("profile %s: %w", p.Name, err)
+	}
+	return syncDirectory(dir)
+}
+
+// marshal returns a file that is read back before anybody else reads it: what
+// Parse refuses must not be in the broker's directory.
+func marshal(p *Profile) ([]byte, error) {
+	var out bytes.Buffer
+	out.WriteString("# Written by holdfast; a profile of holdfast-broker.\n")
+	encoder := yaml.NewEncoder(&out)
+	encoder.SetIndent(2)
+	stored := *p
+	if len(stored.Modes) == 0 {
+		stored.Modes = []string{ModeProxy}
+	}
+	if err := errors.Join(encoder.Encode(&stored), encoder.Close()); err != nil {
+		return nil, err
+	}
+	if _, err := Parse(p.Name, out.Bytes()); err != nil {
+		return nil, err
+	}
+	return out.Bytes(), nil
+}
+
+// replace puts a file in place under its name, which names either the old file or
+// the whole new one, whenever the machine stops.
+func replace(dir, name string, data []byte) error {
+	f, err := os.CreateTemp(dir, "."+name+".*.new") // mode 0600
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	err = errors.Join(err, shareAs(f, dir), f.Sync(), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), filepath.Join(dir, name+extension))
+	}
+	if err != nil {
+		os.Remove(f.Name()) // best effort: the name starts with a dot, nobody reads it
+	}
+	return err
+}
+
+// shareAs lets those read a file of root's who can read its directory.
+func shareAs(f *os.File, dir string) error {
+	info, err := os.Stat(dir)
+	if err != nil {
+		return err
+	}
+	owner := info.Sys().(*syscall.Stat_t)
+	if owner.Uid != 0 || os.Geteuid() != 0 || info.Mode().Perm()&0o044 == 0 {
+		return nil
+	}
+	return errors.Join(f.Chown(-1, int(owner.Gid)), f.Chmod(0o600|info.Mode().Perm()&0o044))
+}
+
+// Remove removes a profile. One that is not there is an error, [fs.ErrNotExist].
+func Remove(dir, name string) error {
+	if dir == "" {
+		return errNoDirectory
+	}
+	if err := CheckName(name); err != nil {
+		return err
+	}
+	if err := os.Remove(filepath.Join(dir, name+extension)); err != nil {
+		return err
+	}
+	return syncDirectory(dir)
+}
+
+// syncDirectory makes the names in a directory durable.
+func syncDirectory(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
