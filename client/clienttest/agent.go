@@ -34,6 +34,7 @@ type Agent struct {
 	mu       sync.Mutex
 	keys     map[string]*key
 	made     map[string]string // names by request id
+	sealed   map[string]sealed // by name
 	failures map[string]error  // by method
 	lose     map[string]int    // replies to lose, by method
 	calls    []Call

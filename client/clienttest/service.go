@@ -30,6 +30,9 @@ func (a *Agent) service() *varlink.Service {
 		wire.SignCertificateRequest: handle(a, a.signRequest),
 		wire.UnlockKey:              handle(a, a.unlock),
 		wire.LockKeys:               handle(a, func(wire.LockKeysParameters) (wire.Empty, error) { return wire.Empty{}, nil }),
+		wire.Seal:                   handle(a, a.seal),
+		wire.Unseal:                 handle(a, a.unseal),
+		wire.DeleteSealed:           handle(a, a.deleteSealed),
 		wire.GetStatus:              handle(a, func(wire.Empty) (wire.GetStatusReply, error) { return a.Status, nil }),
 		wire.CheckPolicy:            handle(a, func(wire.CheckPolicyParameters) (wire.CheckPolicyReply, error) { return a.Policy, nil }),
 		wire.TailAudit: handle(a, func(wire.TailAuditParameters) (wire.TailAuditReply, error) {

@@ -1,0 +1,55 @@
+package client_test
+
+import (
+	"bytes"
+	"testing"
+
+	"holdfast/agent/keys"
+	"holdfast/agent/wire"
+	"holdfast/client"
+	"holdfast/client/clienttest"
+)
+
+// TestSeal walks through the three methods on the stand-in.
+func TestSeal(t *testing.T) {
+	stand := clienttest.Start(t)
+	c, err := client.Dial(t.Context(), &client.Options{Socket: stand.Socket})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	unseals := func(want string) {
+		t.Helper()
+		if got, err := c.Unseal(t.Context(), "loopback"); err != nil || string(got) != want {
+			t.Errorf("unseal: got %q, %v, want %q", got, err, want)
+		}
+	}
+	if _, err := c.Unseal(t.Context(), "loopback"); keys.KindOf(err) != keys.Denied {
+		t.Errorf("unseal of what is not there: got %v, want denied", err)
+	}
+	stand.Lose(wire.Seal, 1)
+	if err := c.Seal(t.Context(), "loopback", []byte("one"), false); err != nil {
+		t.Errorf("seal with a lost reply: %v, want it repeated and taken", err)
+	}
+	if got := len(stand.Calls(wire.Seal)); got != 2 {
+		t.Errorf("got %d calls, want 2 with the same request id", got)
+	}
+	unseals("one")
+	if err := c.Seal(t.Context(), "loopback", []byte("two"), false); keys.KindOf(err) != keys.BadRequest {
+		t.Errorf("seal under a taken name: got %v, want bad-request", err)
+	}
+	unseals("one")
+	if err := c.Seal(t.Context(), "loopback", []byte("two"), true); err != nil {
+		t.Errorf("replace: %v", err)
+	}
+	unseals("two")
+	if err := c.Seal(t.Context(), "long", bytes.Repeat([]byte{1}, 129), false); keys.KindOf(err) != keys.BadRequest {
+		t.Errorf("a long secret: got %v, want bad-request", err)
+	}
+	if err := c.DeleteSealed(t.Context(), "loopback"); err != nil {
+		t.Errorf("delete: %v", err)
+	}
+	if err := c.DeleteSealed(t.Context(), "loopback"); keys.KindOf(err) != keys.Denied {
+		t.Errorf("second delete: got %v, want denied", err)
+	}
+}
