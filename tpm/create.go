@@ -88,30 +88,39 @@ func (t *TPM) create(ctx context.Context, l *link, asked keys.Template, area tpm
 	return e, err
 }
 
-// make sends TPM2_Create and checks what came back.
+// make makes a key and checks what came back.
 func (t *TPM) make(ctx context.Context, l *link, p parent, pin []byte, area tpm2.TPMTPublic) (*key, error) {
+	sensitive := tpm2.TPMSSensitiveCreate{UserAuth: tpm2.TPM2BAuth{Buffer: pin}}
+	made, err := t.createUnder(ctx, l, p, sensitive, len(pin) != 0, area)
+	if err != nil {
+		return nil, err
+	}
+	return madeKey(made, p.ref, area, len(pin) == 0)
+}
+
+// createUnder sends TPM2_Create, with sensitive encrypted to the parent when it
+// holds a secret.
+func (t *TPM) createUnder(ctx context.Context, l *link, p parent, sensitive tpm2.TPMSSensitiveCreate, secret bool, area tpm2.TPMTPublic) (*tpm2.CreateResponse, error) {
 	auth := p.auth()
-	if len(pin) != 0 {
+	if secret {
 		s, err := t.startSession(ctx, l, sessionRequest{salt: &p, encrypt: true})
 		if err != nil {
 			return nil, err
 		}
 		defer t.flush(ctx, l, s.handle)
+		defer s.wipe()
 		auth.Auth = s
 	}
 	var made *tpm2.CreateResponse
 	err := t.withRoom(ctx, func() (err error) {
 		made, err = tpm2.Create{
 			ParentHandle: auth,
-			InSensitive:  tpm2.TPM2BSensitiveCreate{Sensitive: &tpm2.TPMSSensitiveCreate{UserAuth: tpm2.TPM2BAuth{Buffer: pin}}},
+			InSensitive:  tpm2.TPM2BSensitiveCreate{Sensitive: &sensitive},
 			InPublic:     tpm2.New2B(area),
 		}.Execute(l.on(ctx))
 		return step("TPM2_Create", l, err)
 	})
-	if err != nil {
-		return nil, err
-	}
-	return madeKey(made, p.ref, area, len(pin) == 0)
+	return made, err
 }
 
 // madeKey holds the new key to the template.

@@ -2,6 +2,7 @@ package tpm
 
 import (
 	"bytes"
+	"encoding/asn1"
 	"encoding/hex"
 	"encoding/json"
 	"encoding/pem"
@@ -50,13 +51,7 @@ type key struct {
 
 // material is what is stored of k, in the one form that parseMaterial takes.
 func (k *key) material() (keys.Material, error) {
-	r := record{
-		Key:    string(k.file.Bytes()),
-		Parent: recordParent{Template: k.parent.template, Name: hex.EncodeToString(k.parent.name)},
-	}
-	if k.parent.handle != 0 {
-		r.Parent.Handle = handleText(k.parent.handle)
-	}
+	r := record{Key: string(k.file.Bytes()), Parent: recordOf(k.parent)}
 	if k.persistent != 0 {
 		r.Handle = handleText(k.persistent)
 	}
@@ -155,6 +150,16 @@ func checkTemplate(template []byte) error {
 // parseKeyFile reads a TSS2 PRIVATE KEY file (draft-bottomley-tpm2-keys) of a
 // loadable key without policy. Its parent is left for the caller.
 func parseKeyFile(file []byte) (*key, error) {
+	f, err := parseFile(file, keyfile.OIDLoadableKey)
+	if err != nil {
+		return nil, err
+	}
+	return newKey(f)
+}
+
+// parseFile reads a TSS2 PRIVATE KEY file of one type, without policy, in
+// canonical form.
+func parseFile(file []byte, kind asn1.ObjectIdentifier) (*keyfile.TPMKey, error) {
 	block, rest := pem.Decode(file)
 	switch {
 	case block == nil || block.Type != "TSS2 PRIVATE KEY" || len(bytes.TrimSpace(rest)) != 0:
@@ -166,13 +171,13 @@ func parseKeyFile(file []byte) (*key, error) {
 	if err != nil {
 		return nil, malformed("%v", err)
 	}
-	if !f.Keytype.Equal(keyfile.OIDLoadableKey) || len(f.Policy) != 0 || len(f.AuthPolicy) != 0 || len(f.Secret.Buffer) != 0 {
-		return nil, refuse("its file is not that of a loadable key without policy")
+	if !f.Keytype.Equal(kind) || len(f.Policy) != 0 || len(f.AuthPolicy) != 0 || len(f.Secret.Buffer) != 0 {
+		return nil, refuse("its file is of another type, or has a policy")
 	}
 	if !canonical(f, block.Bytes) {
 		return nil, malformed("its DER is not canonical, or has fields that are not known here")
 	}
-	return newKey(f)
+	return f, nil
 }
 
 // canonical reports whether f encodes back to der. tpm2-openssl writes TRUE as

@@ -47,7 +47,7 @@ func TestKeystestManaged(t *testing.T) {
 
 func harness(device *swtpm.TPM, open, other func(*testing.T) keys.Backend) keystest.Harness {
 	return keystest.Harness{
-		Open: open, Other: other, Can: swtpmKeys, Slots: 3, WrongPINs: swtpmWrongPINs, Persistent: true,
+		Open: open, Other: other, Can: swtpmKeys, Slots: 3, WrongPINs: swtpmWrongPINs, Persistent: true, Seals: true,
 		Stall: func(*testing.T) func() { device.Stop(); return device.Cont },
 	}
 }

@@ -2,6 +2,7 @@ package tpm
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"testing"
 	"time"
@@ -21,6 +22,7 @@ type deed struct {
 // A stock holds the keys that deeds need and make.
 type stock struct {
 	plain, pin, doomed, made keys.Material
+	sealed                   json.RawMessage
 }
 
 var testPIN = []byte("1234")
@@ -52,6 +54,14 @@ func deeds() []deed {
 			}
 			return signs(ctx, b, s.pin, p256)
 		}},
+		{"seal", func(ctx context.Context, b *TPM, s *stock) error {
+			sealed, err := b.Seal(ctx, aSecret)
+			if err == nil {
+				s.sealed = sealed
+			}
+			return err
+		}},
+		{"unseal", func(ctx context.Context, b *TPM, s *stock) error { _, err := b.Unseal(ctx, s.sealed); return err }},
 		{"delete", func(ctx context.Context, b *TPM, s *stock) error { return b.Delete(ctx, s.doomed) }},
 	}
 }
@@ -84,7 +94,7 @@ func loseReply(t *testing.T, device *swtpm.TPM, managed bool, d deed, n int, fat
 	s.plain, s.pin = create(t, maker, es256), create(t, maker, pinned(false))
 	persistent := es256
 	persistent.Persistent = true
-	s.doomed = create(t, maker, persistent)
+	s.doomed, s.sealed = create(t, maker, persistent), seal(t, maker)
 	maker.Close()
 
 	b := open(t, proxied(proxy, managed))
@@ -98,6 +108,7 @@ func loseReply(t *testing.T, device *swtpm.TPM, managed bool, d deed, n int, fat
 	mustSign(t, b, s.plain, p256)
 	unlock(t, b, s.pin, testPIN)
 	mustSign(t, b, s.pin, p256)
+	mustUnseal(t, b, s.sealed)
 	if err == nil && s.made.Public != nil && !s.made.PIN {
 		mustSign(t, b, s.made, p256)
 	}

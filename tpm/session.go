@@ -22,7 +22,8 @@ const nonceSize = 16
 // Bits of TPMA_SESSION (TPM 2.0 Part 2, section 8.4).
 const (
 	continueSession = 0x01
-	decryptSession  = 0x20
+	decryptSession  = 0x20 // the first command parameter is encrypted
+	encryptSession  = 0x40 // the first reply parameter is encrypted
 )
 
 // A session is an HMAC session (TPM 2.0 Part 1, section 19). go-tpm has one of
@@ -37,6 +38,7 @@ type session struct {
 
 	nonceTPM    []byte
 	nonceCaller [nonceSize]byte
+	opened      []byte // the last reply parameter that was decrypted
 
 	until time.Time   // with Unlock: when it ends
 	timer *time.Timer // with Unlock: what ends it
@@ -54,6 +56,7 @@ type sessionRequest struct {
 	bindAuth []byte
 	auth     []byte // authorises an entity that it is not bound to
 	encrypt  bool   // encrypt the first command parameter
+	reply    bool   // have the first reply parameter encrypted
 }
 
 // startSession starts a session. Its handle is held and the caller's to flush.
@@ -71,6 +74,11 @@ func (t *TPM) startSession(ctx context.Context, l *link, r sessionRequest) (*ses
 	}
 	if r.encrypt {
 		s.attrs |= decryptSession
+	}
+	if r.reply {
+		s.attrs |= encryptSession
+	}
+	if r.encrypt || r.reply {
 		command.Symmetric = aes128CFB()
 	}
 	salt, err := salted(&command, r.salt)
@@ -141,6 +149,7 @@ func trimZeros(auth []byte) []byte {
 // wipe makes the session useless to whoever reads this memory later.
 func (s *session) wipe() {
 	clear(s.key)
+	clear(s.opened)
 	s.key = nil
 	s.auth = nil
 }
@@ -230,7 +239,9 @@ func (s *session) Authorize(cc tpm2.TPMCC, parms, _ []byte, names []tpm2.TPM2BNa
 
 // attributes is TPMA_SESSION as go-tpm spells it.
 func attributes(bits byte) tpm2.TPMASession {
-	return tpm2.TPMASession{ContinueSession: bits&continueSession != 0, Decrypt: bits&decryptSession != 0}
+	return tpm2.TPMASession{
+		ContinueSession: bits&continueSession != 0, Decrypt: bits&decryptSession != 0, Encrypt: bits&encryptSession != 0,
+	}
 }
 
 // Validate checks the authorisation area of a reply.
@@ -241,32 +252,51 @@ func (s *session) Validate(_ tpm2.TPMRC, cc tpm2.TPMCC, parms []byte, _ []tpm2.T
 	return s.accept(replyHash(cc, parms), auth.Nonce.Buffer, s.attrs, auth.Authorization.Buffer)
 }
 
-// IsEncryption returns false: replies hold nothing secret here.
-func (s *session) IsEncryption() bool { return false }
+// IsEncryption reports whether the first reply parameter is encrypted.
+func (s *session) IsEncryption() bool { return s.attrs&encryptSession != 0 }
 
 // IsDecryption reports whether the first command parameter is encrypted.
 func (s *session) IsDecryption() bool { return s.attrs&decryptSession != 0 }
 
-// Encrypt encrypts the first command parameter in place, with AES-128 in CFB
-// mode (TPM 2.0 Part 1, section 21.3).
+// Encrypt encrypts the first command parameter in place.
 func (s *session) Encrypt(parameter []byte) error {
 	if !s.IsDecryption() {
 		return nil
 	}
-	secret := append(append(make([]byte, 0, len(s.key)+len(s.auth)), s.key...), s.auth...)
-	stream := tpm2.KDFa(crypto.SHA256, secret, "CFB", s.nonceCaller[:], s.nonceTPM, 256)
-	clear(secret)
-	block, err := aes.NewCipher(stream[:16])
+	block, iv, err := s.cfb(s.nonceCaller[:], s.nonceTPM)
 	if err != nil {
 		return err
 	}
 	//lint:ignore SA1019 parameter encryption is CFB, authenticated by the HMAC around it
-	cipher.NewCFBEncrypter(block, stream[16:]).XORKeyStream(parameter, parameter)
+	cipher.NewCFBEncrypter(block, iv).XORKeyStream(parameter, parameter)
 	return nil
 }
 
-// Decrypt does nothing: see IsEncryption.
-func (s *session) Decrypt([]byte) error { return nil }
+// Decrypt decrypts the first reply parameter in place, once Validate has taken
+// the reply and its nonce. [session.wipe] wipes it.
+func (s *session) Decrypt(parameter []byte) error {
+	if !s.IsEncryption() {
+		return nil
+	}
+	block, iv, err := s.cfb(s.nonceTPM, s.nonceCaller[:])
+	if err != nil {
+		return err
+	}
+	//lint:ignore SA1019 parameter encryption is CFB, authenticated by the HMAC around it
+	cipher.NewCFBDecrypter(block, iv).XORKeyStream(parameter, parameter)
+	s.opened = parameter
+	return nil
+}
+
+// cfb is the cipher of one parameter, AES-128 in CFB mode, and its first vector
+// (TPM 2.0 Part 1, section 21.3).
+func (s *session) cfb(newer, older []byte) (cipher.Block, []byte, error) {
+	secret := append(append(make([]byte, 0, len(s.key)+len(s.auth)), s.key...), s.auth...)
+	stream := tpm2.KDFa(crypto.SHA256, secret, "CFB", newer, older, 256)
+	clear(secret)
+	block, err := aes.NewCipher(stream[:16])
+	return block, stream[16:], err
+}
 
 // Handle returns the session's handle.
 func (s *session) Handle() tpm2.TPMHandle { return s.handle }

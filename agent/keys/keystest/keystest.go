@@ -47,6 +47,9 @@ type Harness struct {
 	// Persistent: keys can be kept loaded in the device.
 	Persistent bool
 
+	// Seals: the backend is a keys.Sealer.
+	Seals bool
+
 	// Stall makes the device stop answering until release is called. Nil when it
 	// cannot.
 	Stall func(*testing.T) (release func())
@@ -89,6 +92,12 @@ func Run(t *testing.T, fresh func(*testing.T) Harness) {
 		{"ExportImport", testExportImport},
 		{"ImportRefuses", testImportRefuses},
 		{"Delete", testDelete},
+		{"Seal", testSeal},
+		{"SealRefuses", testSealRefuses},
+		{"SealOtherDevice", testSealOtherDevice},
+		{"SealDamaged", testSealDamaged},
+		{"SealIsSecret", testSealIsSecret},
+		{"SealWaits", testSealWaits},
 		{"Status", testStatus},
 		{"Reopen", testReopen},
 		{"Close", testClose},

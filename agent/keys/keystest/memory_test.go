@@ -25,6 +25,7 @@ func TestMemory(t *testing.T) {
 			Slots:      3,
 			WrongPINs:  3,
 			Persistent: true,
+			Seals:      true,
 			Stall:      func(*testing.T) func() { return memory.Block() },
 		}
 	})
