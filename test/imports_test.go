@@ -155,7 +155,7 @@ var rules = []rule{
 		why:   "what helps tests has no place in a product",
 		rooms: []string{"agent/holdfast-agent", "client/holdfast", "client/holdfast-broker", "client/holdfast-exec-plugin"},
 		reach: []string{
-			"test/...", "agent/keys/keystest", "client/clienttest", "testing/...", "github.com/google/go-tpm-tools/...",
+			"test/...", "agent/keys/keystest", "client/clienttest", "client/varlink/varlinktest", "testing/...", "github.com/google/go-tpm-tools/...",
 			"github.com/rogpeppe/go-internal/...", "go.uber.org/goleak/...",
 		},
 	},
