@@ -43,3 +43,28 @@ func SystemDefault() *Policy {
 		},
 	}}
 }
+
+// BrokerUserDefault is the policy of a user's own broker without a policy file:
+// the user may have every credential.
+func BrokerUserDefault(uid uint32) *Policy {
+	return &Policy{source: builtIn, rules: []rule{{
+		name: "own broker", where: builtIn, allow: true,
+		operations: credentials | setOf(Status), uids: []uint32{uid},
+	}}}
+}
+
+// BrokerSystemDefault is the policy of a machine's broker without a policy file:
+// its profiles sign in with the machine's keys, so root alone may have their
+// credentials until a rule says who else. Everybody may ask how the broker is.
+func BrokerSystemDefault() *Policy {
+	return &Policy{source: builtIn, rules: []rule{
+		{
+			name: "credentials for root", where: builtIn, allow: true,
+			operations: credentials | setOf(Status), uids: []uint32{0},
+		},
+		{
+			name: "state of the broker", where: builtIn, allow: true,
+			operations: setOf(Status), anyone: true,
+		},
+	}}
+}

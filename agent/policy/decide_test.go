@@ -397,28 +397,37 @@ func TestOperationsAreGrouped(t *testing.T) {
 
 func FuzzDecide(f *testing.F) {
 	seeds := []struct {
-		text, op, key, user, unit, ownerUser string
-		uid, gid, owner                      uint32
-		admin, racy                          bool
+		text, op, key, user, unit, ownerUser, forUser, forUnit string
+		uid, gid, owner, forUID                                uint32
+		admin, racy, reports                                   bool
 	}{
 		{text: baseline, op: "list", key: "web", user: "alice", uid: 1000, owner: 1000},
 		{text: matrixPolicy, op: "status", user: "root"},
 		{text: matrixPolicy, op: "sign-tls-client", key: "node.1", unit: "kubelet.service", racy: true},
 		{text: "version: 1\nrules: [{deny: [all], anyone: true}]", op: "use", key: "..", uid: 65534},
+		{text: reportedPolicy, op: "sign-tls-client", key: "k", uid: 500, reports: true, forUID: 1000, forUser: "alice"},
+		{text: brokerPolicy, op: "proxy", key: "prod", uid: 1000, user: "alice"},
 	}
 	if len(seeds) == 0 {
 		f.Fatal("no seeds")
 	}
 	for _, s := range seeds {
-		f.Add(s.text, s.op, s.key, s.user, s.unit, s.ownerUser, s.uid, s.gid, s.owner, s.admin, s.racy)
+		f.Add(s.text, s.op, s.key, s.user, s.unit, s.ownerUser, s.forUser, s.forUnit, s.uid, s.gid, s.owner, s.forUID, s.admin, s.racy, s.reports)
 	}
-	f.Fuzz(func(t *testing.T, text, op, key, user, unit, ownerUser string, uid, gid, owner uint32, admin, racy bool) {
+	f.Fuzz(func(t *testing.T, text, op, key, user, unit, ownerUser, forUser, forUnit string, uid, gid, owner, forUID uint32, admin, racy, reports bool) {
 		p, err := ParseWith(world{}, "f", []byte(text))
+		if err != nil {
+			p, err = ParseBrokerWith(world{}, "f", []byte(text))
+		}
 		if err != nil {
 			return
 		}
 		id := peer.Identity{UID: uid, GID: gid, Groups: []uint32{gid / 2}, User: user, Unit: unit, UnitRacy: racy}
-		q := Query{Peer: id, Admin: admin, Operation: Operation(op), Key: key, Owner: owner, OwnerUser: ownerUser}
+		q := Query{Peer: id, Admin: admin, Operation: Operation(op), Key: key, Owner: owner, OwnerUser: ownerUser, Profile: key}
+		silent := p.Decide(q)
+		if reports {
+			q.Reported = &Reported{UID: forUID, User: forUser, Unit: forUnit}
+		}
 		d := p.Decide(q)
 		if again := p.Decide(q); again != d {
 			t.Errorf("got %+v, then %+v", d, again)
@@ -432,6 +441,9 @@ func FuzzDecide(f *testing.F) {
 		allows := slices.ContainsFunc(p.rules, func(r rule) bool { return r.allow })
 		if d.Allowed && !allows {
 			t.Errorf("a policy without a rule to allow allowed: %+v", d)
+		}
+		if d != silent && !slices.ContainsFunc(p.rules, func(r rule) bool { return r.aboutReported() }) {
+			t.Errorf("a report made %+v of %+v, and no rule looks at reports", d, silent)
 		}
 	})
 }

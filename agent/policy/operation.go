@@ -5,7 +5,7 @@ import "slices"
 // An Operation is one thing that a peer can ask for.
 type Operation string
 
-// The operations.
+// The operations that an agent is asked for.
 const (
 	List                    Operation = "list"
 	Create                  Operation = "create"
@@ -23,8 +23,16 @@ const (
 	Unlock                  Operation = "unlock"
 	Seal                    Operation = "seal"   // store or forget a secret; concerns a name of the caller's own
 	Unseal                  Operation = "unseal" // open a secret; concerns a name of the caller's own
-	Status                  Operation = "status" // the agent's state; concerns no key
+	Status                  Operation = "status" // the state of the agent, or of the broker; concerns no key and no profile
 	Audit                   Operation = "audit"  // the audit log; concerns no key
+)
+
+// The operations that a broker is asked for, besides Status: the credential of a
+// profile in one of its modes.
+const (
+	Proxy       Operation = "proxy"
+	Certificate Operation = "certificate"
+	Token       Operation = "token"
 )
 
 // Words that stand for several operations in a rule.
@@ -32,15 +40,22 @@ const (
 	wordUse    = "use"    // everything that signs, and unlock
 	wordManage = "manage" // list, create, delete, export, adopt, bind, install-certificate, seal
 	wordAll    = "all"
+
+	wordCredentials = "credentials" // of a broker: proxy, certificate, token
 )
 
-// Operations lists every operation.
-func Operations() []Operation { return slices.Clone(operations[:]) }
+// Operations lists every operation of an agent.
+func Operations() []Operation { return slices.Clone(operations[:len(operations)-3]) }
 
+// BrokerOperations lists every operation of a broker.
+func BrokerOperations() []Operation { return []Operation{Proxy, Certificate, Token, Status} }
+
+// operations are those of both.
 var operations = [...]Operation{
 	List, Create, Delete, Export, Adopt, Bind, InstallCertificate,
 	SignTLSClient, SignTLSServer, SignCertificateRequest, SignServiceAccountToken, SignClientAssertion, SignAWSRequest,
 	Unlock, Seal, Unseal, Status, Audit,
+	Proxy, Certificate, Token,
 }
 
 // operationSet has one bit for each operation, in the order of operations.
@@ -58,25 +73,11 @@ func setOf(list ...Operation) operationSet {
 
 // The sets below are never written to.
 var (
-	everything = operationSet(1)<<len(operations) - 1
-	keyless    = setOf(Status, Audit)
-	keyed      = everything &^ keyless
-	manage     = setOf(List, Create, Delete, Export, Adopt, Bind, InstallCertificate, Seal)
-	use        = setOf(SignTLSClient, SignTLSServer, SignCertificateRequest, SignServiceAccountToken,
+	everything  = operationSet(1)<<len(operations) - 1
+	credentials = setOf(Proxy, Certificate, Token)
+	keyless     = setOf(Status, Audit)
+	keyed       = everything &^ keyless &^ credentials
+	manage      = setOf(List, Create, Delete, Export, Adopt, Bind, InstallCertificate, Seal)
+	use         = setOf(SignTLSClient, SignTLSServer, SignCertificateRequest, SignServiceAccountToken,
 		SignClientAssertion, SignAWSRequest, Unlock)
 )
-
-// operationsOf returns what a word in a rule stands for, and false for a word
-// that stands for nothing.
-func operationsOf(word string) (operationSet, bool) {
-	switch word {
-	case wordAll:
-		return everything, true
-	case wordUse:
-		return use, true
-	case wordManage:
-		return manage, true
-	}
-	set := setOf(Operation(word))
-	return set, set != 0
-}

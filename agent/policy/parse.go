@@ -3,6 +3,7 @@ package policy
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -24,8 +25,13 @@ type Names interface {
 
 var _ Names = (*peer.Names)(nil)
 
-// ParseFile parses the policy in the file at path.
-func ParseFile(path string) (*Policy, error) {
+// ParseFile parses an agent's policy in the file at path.
+func ParseFile(path string) (*Policy, error) { return parseFile(agentDialect(), path) }
+
+// ParseBrokerFile parses a broker's policy in the file at path.
+func ParseBrokerFile(path string) (*Policy, error) { return parseFile(brokerDialect(), path) }
+
+func parseFile(d dialect, path string) (*Policy, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, fmt.Errorf("policy: %w", err)
@@ -37,19 +43,29 @@ func ParseFile(path string) (*Policy, error) {
 	if err != nil {
 		return nil, fmt.Errorf("policy: %w", err)
 	}
-	return Parse(path, data)
+	return d.parse(new(peer.Names), path, data)
 }
 
-// Parse parses a policy whose users and groups are those of this machine; name
+// Parse parses an agent's policy whose users and groups are those of this machine; name
 // stands for the file in errors and decisions. See [ParseWith].
 func Parse(name string, data []byte) (*Policy, error) {
 	return ParseWith(new(peer.Names), name, data)
 }
 
-// ParseWith parses a policy and asks names about its users and groups. It
-// returns every fault that it finds, each as "name:line: fault", joined into one
-// error.
+// ParseWith parses an agent's policy and asks names about its users and groups.
+// It returns every fault that it finds, each as "name:line: fault", joined into
+// one error. What only a broker's policy can say is a fault.
 func ParseWith(names Names, name string, data []byte) (*Policy, error) {
+	return agentDialect().parse(names, name, data)
+}
+
+// ParseBrokerWith parses a broker's policy as [ParseWith] does an agent's. What
+// only an agent's policy can say is a fault.
+func ParseBrokerWith(names Names, name string, data []byte) (*Policy, error) {
+	return brokerDialect().parse(names, name, data)
+}
+
+func (d dialect) parse(names Names, name string, data []byte) (*Policy, error) {
 	if len(data) > MaxFile {
 		return nil, fmt.Errorf("%s: longer than %d bytes", name, MaxFile)
 	}
@@ -57,7 +73,7 @@ func ParseWith(names Names, name string, data []byte) (*Policy, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &parser{file: name, names: names}
+	p := &parser{file: name, names: names, dialect: d}
 	policy := p.policy(root)
 	if len(p.faults) > 0 {
 		return nil, errors.Join(p.faults...)
@@ -67,9 +83,10 @@ func ParseWith(names Names, name string, data []byte) (*Policy, error) {
 
 // parser turns YAML nodes into rules and collects what is wrong with them.
 type parser struct {
-	file   string
-	names  Names
-	faults []error
+	file    string
+	names   Names
+	dialect dialect
+	faults  []error
 }
 
 // fault records what is wrong at a node. The parser goes on, to find the rest.
@@ -119,7 +136,7 @@ func (p *parser) rules(nodes []*yaml.Node) []rule {
 
 func (p *parser) rule(node *yaml.Node, number int) rule {
 	r := rule{name: fmt.Sprintf("#%d", number), where: fmt.Sprintf("%s:%d", p.file, node.Line)}
-	found := p.fields(node, "a rule", map[string]func(*yaml.Node){
+	words := map[string]func(*yaml.Node){
 		"name":   func(n *yaml.Node) { r.name = p.ruleName(n) },
 		"allow":  func(n *yaml.Node) { r.allow, r.operations = true, p.operations(n) },
 		"deny":   func(n *yaml.Node) { r.operations = p.operations(n) },
@@ -129,10 +146,9 @@ func (p *parser) rule(node *yaml.Node, number int) rule {
 		"gids":   func(n *yaml.Node) { r.gids = list(p, n, p.id) },
 		"groups": func(n *yaml.Node) { r.groups = list(p, n, p.group) },
 		"units":  func(n *yaml.Node) { r.units = list(p, n, p.unit) },
-		"keys":   func(n *yaml.Node) { r.keys = list(p, n, p.pattern) },
-		"owner":  func(n *yaml.Node) { r.owner = p.owner(n) },
-		"socket": func(n *yaml.Node) { r.socket = p.socket(n) },
-	})
+	}
+	maps.Copy(words, p.dialect.words(p, &r))
+	found := p.fields(node, "a rule of "+p.dialect.program, words)
 	if found != nil {
 		p.checkRule(node, &r, found)
 	}
@@ -158,11 +174,5 @@ func (p *parser) checkRule(node *yaml.Node, r *rule, found map[string]*yaml.Node
 	case found["anyone"] != nil && len(who) > 0:
 		p.fault(found["anyone"], "anyone and %s contradict each other", strings.Join(who, ", "))
 	}
-	aboutKeys := found["keys"] != nil || found["owner"] != nil
-	switch {
-	case aboutKeys && r.operations != everything && r.operations&keyless != 0:
-		p.fault(node, "status and audit concern no key: give them a rule without keys and owner")
-	case allow && found["owner"] == nil && r.operations&keyed != 0:
-		p.fault(node, "the rule does not say whose keys: owner: self, machine, any or a uid")
-	}
+	p.dialect.check(p, node, r, found)
 }

@@ -71,8 +71,8 @@ func TestParseRefuses(t *testing.T) {
 		{"boolean as text", "units: false", `units: "false"`, `policy.yaml:2: true or false is wanted here`},
 		{"boolean as number", "units: false", "units: 0", `policy.yaml:2: true or false is wanted here`},
 		{"boolean in capitals", "units: false", "units: FALSE", `policy.yaml:2: true or false is wanted here`},
-		{"unknown word in a rule", "    users:", "    user:", `policy.yaml:6: a rule has no word "user"`},
-		{"other case", "    users:", "    Users:", `policy.yaml:6: a rule has no word "Users"`},
+		{"unknown word in a rule", "    users:", "    user:", `policy.yaml:6: a rule of an agent has no word "user"`},
+		{"other case", "    users:", "    Users:", `policy.yaml:6: a rule of an agent has no word "Users"`},
 		{"word twice in a rule", "    groups: [dev]", "    users: [bob]", `policy.yaml:7: users is there already, on line 6`},
 		{"word twice above", "accept-racy-units: false", "version: 1", `policy.yaml:2: version is there already, on line 1`},
 		{"unknown operation", "[use, list]", "[use, lst]", `policy.yaml:5: there is no operation "lst"`},
@@ -116,6 +116,16 @@ func TestParseRefuses(t *testing.T) {
 		{"unknown socket", "socket: use", "socket: both", "policy.yaml:11: use or admin is wanted here"},
 		{"status with a key", "[use, list]", "[use, status]", "policy.yaml:4: status and audit concern no key"},
 		{"anyone and users", "    socket: use", "    anyone: true", "policy.yaml:11: anyone and users, groups, units contradict each other"},
+		{"operation of a broker", "[use, list]", "[use, proxy]", `policy.yaml:5: there is no operation "proxy" for an agent`},
+		{"operations of a broker", "[use, list]", "[use, credentials]", `policy.yaml:5: there is no operation "credentials" for an agent`},
+		{"profiles", "    socket: use", "    profiles: [prod]", `policy.yaml:11: a rule of an agent has no word "profiles"`},
+		{"for a user, something nobody reports", "    socket: use", "    for-users: [bob]", "policy.yaml:11: for-users goes with sign-tls-client alone"},
+		{"for an unknown user", "    socket: use", "    for-users: [bobb]", `policy.yaml:11: there is no user "bobb"`},
+		{"for the overflow uid", "    socket: use", "    for-uids: [65534]", "policy.yaml:11: 65534 stands for everybody"},
+		{"for no uid", "    socket: use", "    for-uids: []", "policy.yaml:11: this wants a list"},
+		{"for a unit without suffix", "    socket: use", "    for-units: [kubelet]", `policy.yaml:11: "kubelet" is not the whole name`},
+		{"for somebody, and nobody named", "  - deny: [all]\n    anyone: true\n", "  - deny: [sign-tls-client]\n    for-uids: [7]\n", "policy.yaml:12: the rule does not say who"},
+		{"denied to anyone for somebody", "  - deny: [all]\n", "  - deny: [sign-tls-client]\n    for-uids: [7]\n", "policy.yaml:13: who reports nobody may ask for anybody"},
 		{"anyone false", "anyone: true", "anyone: false", "policy.yaml:13: anyone is true or is left out"},
 		{"nobody named", "    anyone: true\n", "", "policy.yaml:12: the rule does not say who"},
 		{"name empty", "name: first", `name: ""`, "policy.yaml:4: \"\" cannot be the name of a rule"},
@@ -124,12 +134,12 @@ func TestParseRefuses(t *testing.T) {
 		{"name with a newline", "name: first", `name: "a\nb"`, "policy.yaml:4: "},
 		{"name twice", "  - deny:", "  - name: first\n    deny:", `policy.yaml:12: a rule named "first" is there already`},
 		{"rules are a mapping", "rules:\n", "rules: {}\nmore:\n", "policy.yaml:3: rules want a list of rules"},
-		{"rule is a word", "  - deny: [all]\n    anyone: true\n", "  - deny\n", `policy.yaml:12: a rule is a list of "word: value" lines, not "deny"`},
+		{"rule is a word", "  - deny: [all]\n    anyone: true\n", "  - deny\n", `policy.yaml:12: a rule of an agent is a list of "word: value" lines, not "deny"`},
 		{"second document", "    anyone: true\n", "    anyone: true\n---\nversion: 1\n", "policy.yaml:14: a second document"},
 		{"anchor and alias", "[alice]", "&a [alice]\n    uids: *a", "policy.yaml:7: this wants a list"},
-		{"merge key", "    socket: use", "    <<: {socket: use}", `policy.yaml:11: a rule has no word "<<"`},
+		{"merge key", "    socket: use", "    <<: {socket: use}", `policy.yaml:11: a rule of an agent has no word "<<"`},
 		{"tag", "[alice]", "!x [alice]", "policy.yaml:6: this wants a list"},
-		{"key with a tag", "    users:", "    !!binary users:", "policy.yaml:6: a rule has no word"},
+		{"key with a tag", "    users:", "    !!binary users:", "policy.yaml:6: a rule of an agent has no word"},
 		{"broken YAML", "[alice]", "[alice", "policy.yaml:"},
 		{"tab", "    users", "\tusers", "policy.yaml:"},
 	}
@@ -260,7 +270,7 @@ func FuzzParse(f *testing.F) {
 			t.Error("a policy without rules passed")
 		}
 		for i, r := range p.rules {
-			if r.operations == 0 || !r.anyone && len(r.uids)+len(r.users)+len(r.gids)+len(r.groups)+len(r.units) == 0 {
+			if r.operations == 0 || r.operations&credentials != 0 || len(r.profiles) > 0 || !r.anyone && len(r.uids)+len(r.users)+len(r.gids)+len(r.groups)+len(r.units) == 0 {
 				t.Errorf("rule %d says nothing: %s", i, fmt.Sprintf("%+v", r))
 			}
 		}

@@ -1,8 +1,9 @@
-// Package policy decides whether a peer may do something with a key. A policy is
-// one YAML file of rules, read from top to bottom; the first rule that matches
-// decides, and what no rule matches is denied.
+// Package policy decides whether a peer may do something with a key of the agent,
+// or have a credential of the broker. A policy is one YAML file of rules, read
+// from top to bottom; the first rule that matches decides, and what no rule
+// matches is denied.
 //
-// Start at [Parse] and [Policy.Decide]. Deciding is a pure function of the
+// Start at [Parse], or [ParseBrokerFile], and at [Policy.Decide]. Deciding is a pure function of the
 // policy and the [Query]: it reads no file and asks nobody.
 //
 // # The file
@@ -42,8 +43,26 @@
 // caller names as keys are named and owns: to rules with keys or owner it is a key
 // of the caller's.
 //
+// A rule about sign-tls-client may also look at for whom a broker says that it
+// asks, which nobody has verified. It still has to say who the broker is:
+//
+//   - for-users, for-uids, for-units: as users, uids and units, of the process
+//     that the peer reports. To an allow rule, a peer that reports nobody does not
+//     match.
+//
 // Rules that deny read doubtful cases the other way: a user matches by uid or by
-// name, and anyone includes root.
+// name, anyone includes root, and a peer that reports nobody, or no unit, may be
+// asking for any.
+//
+// # The broker's file
+//
+// The policy of a broker has the same form and the same callers. Its operations
+// are proxy, certificate and token, a credential of a profile in that mode, or
+// "credentials" for the three; and status. In place of keys, owner, socket and the
+// words that start with for- its rules have profiles: names of profiles, each
+// perhaps with one "*" at its end, which an allow rule about credentials must give.
+// Operations and words of an agent's policy are errors there, and the other way
+// round.
 //
 // Unknown and repeated words, wrong types, names without a user or group, and
 // the overflow uid and gid (65534) are errors, each with file and line; a policy
@@ -66,11 +85,13 @@ import (
 // A Query asks whether a peer may do something.
 type Query struct {
 	Peer      peer.Identity
+	Reported  *Reported // for whom the peer says that it asks; nil when it does not say
 	Admin     bool      // the peer came in over the admin socket
 	Operation Operation // one operation, not a group of them
 	Key       string    // the key's name as it was asked for; rules look at its set. Empty for status and audit
 	Owner     uint32    // the key's owner; for create and adopt, the uid that will own it
 	OwnerUser string    // the name that Owner had when the key was made; empty when it had none
+	Profile   string    // the profile's name, for the operations of a broker
 }
 
 // A Decision is an answer and where it comes from. It is for the audit log, for
@@ -122,9 +143,12 @@ func (p *Policy) Decide(q Query) Decision {
 	if keyed&op != 0 && keys.CheckName(q.Key) != nil {
 		return denied("that is no key's name")
 	}
+	if credentials&op != 0 && !isProfile(q.Profile) {
+		return denied("that is no profile's name")
+	}
 	for i := range p.rules {
 		r := &p.rules[i]
-		if r.operations&op == 0 || !r.matchesPeer(q.Peer, q.Admin, p.AcceptRacyUnits) || !r.matchesKey(op, q) {
+		if r.operations&op == 0 || !r.matchesPeer(q.Peer, q.Admin, p.AcceptRacyUnits) || !r.matchesReported(q.Reported) || !r.matchesObject(op, q) {
 			continue
 		}
 		return r.decision(fmt.Sprintf("%s %s", r.verb(), q.Operation))

@@ -22,9 +22,13 @@ type rule struct {
 	gids       []uint32
 	groups     []uint32
 	units      []string
+	forUIDs    []uint32
+	forUsers   []user
+	forUnits   []string
 	socket     socket
 	keys       []pattern
 	owner      owner
+	profiles   []pattern
 }
 
 // A user is a name and the uid that it had when the policy was read.
@@ -56,17 +60,23 @@ const (
 	ownerUID
 )
 
-// A pattern is a key set's name, or with prefix the beginning of one.
+// A pattern is the name of a key set or a profile, or with prefix the beginning of
+// one.
 type pattern struct {
 	text   string
 	prefix bool
 }
 
-func (p pattern) matches(set string) bool {
+func (p pattern) matches(name string) bool {
 	if p.prefix {
-		return strings.HasPrefix(set, p.text)
+		return strings.HasPrefix(name, p.text)
 	}
-	return set == p.text
+	return name == p.text
+}
+
+// matchesName reports whether a list of patterns is empty or has one for name.
+func matchesName(list []pattern, name string) bool {
+	return len(list) == 0 || slices.ContainsFunc(list, func(p pattern) bool { return p.matches(name) })
 }
 
 func (r *rule) verb() string {
@@ -91,7 +101,7 @@ func (r *rule) matchesPeer(id peer.Identity, admin, acceptRacyUnits bool) bool {
 		return false
 	case len(r.uids) > 0 && !slices.Contains(r.uids, id.UID):
 		return false
-	case len(r.users) > 0 && !r.matchesUser(id):
+	case len(r.users) > 0 && !r.matchesUser(r.users, id.UID, id.User):
 		return false
 	case len(r.gids) > 0 && !inGroup(id, r.gids):
 		return false
@@ -105,10 +115,10 @@ func (r *rule) matchesPeer(id peer.Identity, admin, acceptRacyUnits bool) bool {
 
 // matchesUser wants uid and name to agree before it allows, and is content with
 // one of them to deny.
-func (r *rule) matchesUser(id peer.Identity) bool {
-	for _, u := range r.users {
-		uid, name := u.uid == id.UID, u.name == id.User
-		if uid && name || !r.allow && (uid || name) {
+func (r *rule) matchesUser(users []user, uid uint32, name string) bool {
+	for _, u := range users {
+		sameUID, sameName := u.uid == uid, u.name == name
+		if sameUID && sameName || !r.allow && (sameUID || sameName) {
 			return true
 		}
 	}
@@ -133,16 +143,16 @@ func inGroup(id peer.Identity, gids []uint32) bool {
 	return slices.ContainsFunc(id.Groups, func(g uint32) bool { return slices.Contains(gids, g) })
 }
 
-// matchesKey reports whether the rule is about the key that op is asked for.
-func (r *rule) matchesKey(op operationSet, q Query) bool {
-	if op&keyless != 0 {
-		return !r.aboutKeys()
+// matchesObject reports whether the rule is about the key or the profile that op
+// is asked for.
+func (r *rule) matchesObject(op operationSet, q Query) bool {
+	switch {
+	case op&keyless != 0:
+		return !r.aboutObjects()
+	case op&credentials != 0:
+		return matchesName(r.profiles, q.Profile)
 	}
-	set := keys.SetOf(q.Key)
-	if len(r.keys) > 0 && !slices.ContainsFunc(r.keys, func(p pattern) bool { return p.matches(set) }) {
-		return false
-	}
-	return r.matchesOwner(q)
+	return matchesName(r.keys, keys.SetOf(q.Key)) && r.matchesOwner(q)
 }
 
 // matchesOwner compares uid and user for self, because a uid can be given to
@@ -159,20 +169,23 @@ func (r *rule) matchesOwner(q Query) bool {
 	return true
 }
 
-// aboutKeys reports whether the rule looks at keys at all.
-func (r *rule) aboutKeys() bool { return len(r.keys) > 0 || r.owner.kind != ownerUnsaid }
+// aboutObjects reports whether the rule looks at keys or profiles at all.
+func (r *rule) aboutObjects() bool {
+	return len(r.keys) > 0 || r.owner.kind != ownerUnsaid || len(r.profiles) > 0
+}
 
 // reach returns the operations that the rule can match.
 func (r *rule) reach() operationSet {
-	if r.aboutKeys() {
-		return r.operations & keyed
+	if r.aboutObjects() {
+		return r.operations &^ keyless
 	}
 	return r.operations
 }
 
-// closes returns the operations that the rule matches for every key.
+// closes returns the operations that the rule matches for every key or profile,
+// whoever it is for.
 func (r *rule) closes() operationSet {
-	if r.aboutKeys() {
+	if r.aboutObjects() || r.aboutReported() {
 		return 0
 	}
 	return r.operations

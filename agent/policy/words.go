@@ -36,9 +36,9 @@ func (p *parser) operation(node *yaml.Node) (operationSet, bool) {
 	if !ok {
 		return 0, false
 	}
-	set, ok := operationsOf(word)
+	set, ok := p.dialect.operationsOf(word)
 	if !ok {
-		p.fault(node, "there is no operation %s; there are use, manage, all, %s", quote(node), joined(operations[:]))
+		p.fault(node, "there is no operation %s for %s; there are %s", quote(node), p.dialect.program, joined(p.dialect.vocabulary()))
 	}
 	return set, ok
 }
@@ -114,8 +114,8 @@ func (p *parser) unit(node *yaml.Node) (string, bool) {
 	return name, ok
 }
 
-// pattern reads the name of a key set, or the beginning of one and "*".
-func (p *parser) pattern(node *yaml.Node) (pattern, bool) {
+// keyPattern reads the name of a key set, or the beginning of one and "*".
+func (p *parser) keyPattern(node *yaml.Node) (pattern, bool) {
 	word, ok := p.text(node, "the name of a key")
 	if !ok {
 		return pattern{}, false
@@ -135,6 +135,33 @@ func (p *parser) pattern(node *yaml.Node) (pattern, bool) {
 		return pattern{}, false
 	}
 	return pattern{text: text, prefix: prefix}, true
+}
+
+// profilePattern reads the name of a profile, or the beginning of one and "*".
+func (p *parser) profilePattern(node *yaml.Node) (pattern, bool) {
+	word, ok := p.text(node, "the name of a profile")
+	if !ok {
+		return pattern{}, false
+	}
+	text, prefix := strings.CutSuffix(word, "*")
+	name := text
+	if prefix {
+		name += "x"
+	}
+	if !isProfile(name) {
+		p.fault(node, "%s is not a profile's name, nor the beginning of one and \"*\"", quote(node))
+		return pattern{}, false
+	}
+	return pattern{text: text, prefix: prefix}, true
+}
+
+// isProfile reports whether name can be a profile's: profiles are named as DNS
+// labels are (RFC 1123, section 2.1), since the loopback proxy knows them so.
+func isProfile(name string) bool {
+	strange := strings.ContainsFunc(name, func(r rune) bool {
+		return (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '-'
+	})
+	return name != "" && len(name) <= 63 && !strange && name[0] != '-' && name[len(name)-1] != '-'
 }
 
 func (p *parser) owner(node *yaml.Node) owner {

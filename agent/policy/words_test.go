@@ -12,6 +12,9 @@ import (
 
 // The words are in policy files and in scripts: they may be added to, not changed.
 func TestOperationsAreStable(t *testing.T) {
+	if got, want := joined(BrokerOperations()), "proxy, certificate, token, status"; got != want {
+		t.Errorf("of a broker: got %s, want %s", got, want)
+	}
 	want := "list create delete export adopt bind install-certificate " +
 		"sign-tls-client sign-tls-server sign-certificate-request sign-service-account-token sign-client-assertion sign-aws-request " +
 		"unlock seal unseal status audit"
@@ -36,9 +39,11 @@ func TestOperationsOf(t *testing.T) {
 		{"sign-*", 0, false},
 		{"All", 0, false},
 		{" list", 0, false},
+		{"proxy", 0, false},
+		{"credentials", 0, false},
 	}
 	for _, c := range cases {
-		if got, known := operationsOf(c.word); got != c.want || known != c.known {
+		if got, known := agentDialect().operationsOf(c.word); got != c.want || known != c.known {
 			t.Errorf("%q: got %b, %t, want %b, %t", c.word, got, known, c.want, c.known)
 		}
 	}

@@ -1,0 +1,109 @@
+package policy
+
+import (
+	"maps"
+	"slices"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// A dialect is what the policies of one program can say. Agent and broker share
+// everything about callers, and nothing about what is asked for: a rule that
+// could never match is a mistake, and is told when the file is read.
+type dialect struct {
+	program    string // as errors name it
+	operations []Operation
+	groups     map[string]operationSet // the words that stand for several operations
+	words      func(*parser, *rule) map[string]func(*yaml.Node)
+	check      func(*parser, *yaml.Node, *rule, map[string]*yaml.Node)
+}
+
+func agentDialect() dialect {
+	return dialect{
+		program:    "an agent",
+		operations: Operations(),
+		groups:     map[string]operationSet{wordUse: use, wordManage: manage, wordAll: keyed | keyless},
+		words:      (*parser).agentWords,
+		check:      (*parser).checkAgentRule,
+	}
+}
+
+func brokerDialect() dialect {
+	return dialect{
+		program:    "a broker",
+		operations: BrokerOperations(),
+		groups:     map[string]operationSet{wordCredentials: credentials, wordAll: credentials | setOf(Status)},
+		words:      (*parser).brokerWords,
+		check:      (*parser).checkBrokerRule,
+	}
+}
+
+// operationsOf returns what a word in a rule stands for, and false for a word
+// that stands for nothing.
+func (d dialect) operationsOf(word string) (operationSet, bool) {
+	if set, ok := d.groups[word]; ok {
+		return set, true
+	}
+	if !slices.Contains(d.operations, Operation(word)) {
+		return 0, false
+	}
+	return setOf(Operation(word)), true
+}
+
+// vocabulary lists the words for operations, those for several first.
+func (d dialect) vocabulary() []Operation {
+	var words []Operation
+	for _, group := range slices.Backward(slices.Sorted(maps.Keys(d.groups))) {
+		words = append(words, Operation(group))
+	}
+	return append(words, d.operations...)
+}
+
+// agentWords are the words of an agent's rules about what is asked for.
+func (p *parser) agentWords(r *rule) map[string]func(*yaml.Node) {
+	return map[string]func(*yaml.Node){
+		"keys":      func(n *yaml.Node) { r.keys = list(p, n, p.keyPattern) },
+		"owner":     func(n *yaml.Node) { r.owner = p.owner(n) },
+		"socket":    func(n *yaml.Node) { r.socket = p.socket(n) },
+		"for-uids":  func(n *yaml.Node) { r.forUIDs = list(p, n, p.id) },
+		"for-users": func(n *yaml.Node) { r.forUsers = list(p, n, p.user) },
+		"for-units": func(n *yaml.Node) { r.forUnits = list(p, n, p.unit) },
+	}
+}
+
+func (p *parser) checkAgentRule(node *yaml.Node, r *rule, found map[string]*yaml.Node) {
+	aboutKeys := found["keys"] != nil || found["owner"] != nil
+	switch {
+	case aboutKeys && r.operations != keyed|keyless && r.operations&keyless != 0:
+		p.fault(node, "status and audit concern no key: give them a rule without keys and owner")
+	case found["allow"] != nil && found["owner"] == nil && r.operations&keyed != 0:
+		p.fault(node, "the rule does not say whose keys: owner: self, machine, any or a uid")
+	}
+	for _, word := range []string{"for-uids", "for-users", "for-units"} {
+		switch {
+		case found[word] == nil:
+			continue
+		case r.operations&^reported != 0:
+			p.fault(found[word], "%s goes with sign-tls-client alone: nothing else is asked for on behalf of somebody", word)
+		case found["deny"] != nil && found["anyone"] != nil:
+			p.fault(found[word], "who reports nobody may ask for anybody, so this rule would deny everyone: name those who report instead of anyone")
+		}
+		return
+	}
+}
+
+// brokerWords are the words of a broker's rules about what is asked for.
+func (p *parser) brokerWords(r *rule) map[string]func(*yaml.Node) {
+	return map[string]func(*yaml.Node){
+		"profiles": func(n *yaml.Node) { r.profiles = list(p, n, p.profilePattern) },
+	}
+}
+
+func (p *parser) checkBrokerRule(node *yaml.Node, r *rule, found map[string]*yaml.Node) {
+	switch {
+	case found["profiles"] != nil && r.operations != credentials|setOf(Status) && r.operations&keyless != 0:
+		p.fault(node, "status concerns no profile: give it a rule without profiles")
+	case found["allow"] != nil && found["profiles"] == nil && r.operations&credentials != 0:
+		p.fault(node, "the rule does not say which profiles: profiles: [NAME], or [\"*\"] for all")
+	}
+}
