@@ -15,6 +15,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"sync"
 )
 
@@ -57,15 +58,31 @@ func build(program string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	_, here, _, _ := runtime.Caller(0)
+	source, err := root()
+	if err != nil {
+		return "", err
+	}
 	out := filepath.Join(dir, filepath.Base(program))
 	cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-o", out, "./"+program)
-	cmd.Dir = filepath.Join(filepath.Dir(here), "..", "..")
+	cmd.Dir = source
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if text, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("go build %s: %w\n%s", program, err, text)
 	}
 	return out, nil
+}
+
+// root is the directory of the source: where the compiler says that this file
+// is, or, in a build with -trimpath, where the go command finds the module.
+func root() (string, error) {
+	if _, here, _, ok := runtime.Caller(0); ok && filepath.IsAbs(here) {
+		return filepath.Join(filepath.Dir(here), "..", ".."), nil
+	}
+	out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "holdfast").Output()
+	if err != nil {
+		return "", fmt.Errorf("go list -m holdfast: %w", err)
+	}
+	return strings.TrimSpace(string(out)), nil
 }
 
 // Program returns the path of a program, which it builds when nobody has asked
