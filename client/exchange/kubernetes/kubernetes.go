@@ -2,7 +2,11 @@
 // credential: a certificate through the CertificateSigningRequest API, a token
 // through TokenRequest. It asks for what it is told to and checks what it gets.
 //
-// Start at [Client].
+// Start at [Client]. How to sign in is the caller's: package signin makes
+// transports from what kubeconfigs hold.
+//
+// It protects no credential that it returns, and trusts the server that the
+// transport has verified to say who may have what.
 package kubernetes
 
 import (
@@ -11,10 +15,16 @@ import (
 	"time"
 )
 
-// Client is one API server and a way to sign in to it.
+// Client is one API server and a way to sign in to it. It is safe for concurrent
+// use. It follows no redirects. A request that the server refuses for the moment
+// (429, or 5xx with Retry-After; RFC 9110, section 10.2.3) is made again when
+// the server says, while the request's context allows it.
 type Client struct {
 	Server string            // https://HOST[:PORT][/PATH]
 	HTTP   http.RoundTripper // signs in: a client certificate, or a header that it adds
+
+	// pause waits for d or until ctx ends; tests make it short.
+	pause func(ctx context.Context, d time.Duration) error
 }
 
 // CertificateRequest says what certificate to ask for.
@@ -30,31 +40,18 @@ type CertificateRequest struct {
 	Created func(name string)
 }
 
-// RequestCertificate makes a CertificateSigningRequest, waits for its certificate
-// until ctx ends, and returns the chain, DER, leaf first. It is an error when the
-// request is denied or fails, and when the certificate is not for the request's
-// key and subject or not valid now.
-func (c *Client) RequestCertificate(ctx context.Context, r CertificateRequest) ([][]byte, error) {
-	panic("not built")
-}
-
 // TokenRequest says what token to ask for.
 type TokenRequest struct {
 	Namespace      string
 	ServiceAccount string
 	Audiences      []string      // the API server's own when empty
-	Lifetime       time.Duration // at least 10 minutes
+	Lifetime       time.Duration // at least 10 minutes; the server's own when 0
 }
 
 // Token is a bearer token.
 type Token struct {
 	Token   string
-	Expires time.Time
-}
-
-// RequestToken asks for a token of a service account.
-func (c *Client) RequestToken(ctx context.Context, r TokenRequest) (Token, error) {
-	panic("not built")
+	Expires time.Time // as the server said, which may be earlier or later than asked for
 }
 
 // User is whom an API server takes the client for.
@@ -64,17 +61,6 @@ type User struct {
 	Groups   []string
 }
 
-// WhoAmI makes a SelfSubjectReview. A [*StatusError] with code 401 means that the
-// server does not take the credential.
-func (c *Client) WhoAmI(ctx context.Context) (User, error) { panic("not built") }
-
-// StatusError is a Kubernetes Status that says why a request failed.
-type StatusError struct {
-	Code    int
-	Reason  string
-	Message string
-	After   time.Duration // the server's Retry-After, when it gave one
-}
-
-// Error returns the server's message, made fit for a terminal.
-func (e *StatusError) Error() string { return e.Message }
+// minLifetime is the shortest that the API server lets anybody ask for, of
+// certificates and of tokens alike.
+const minLifetime = 10 * time.Minute

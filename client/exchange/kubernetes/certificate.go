@@ -1,0 +1,255 @@
+package kubernetes
+
+import (
+	"context"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+)
+
+const requestsPath = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
+
+// A DecisionError says that a certificate signing request was denied by an
+// approver or failed at its signer.
+type DecisionError struct {
+	Name      string // of the CertificateSigningRequest
+	Condition string // Denied or Failed
+	Reason    string // the approver's or signer's, one word; may be empty
+	Message   string // the approver's or signer's; may be empty
+}
+
+// Error says what was decided, and why when the decider said so; fit for a
+// terminal.
+func (e *DecisionError) Error() string {
+	text := fmt.Sprintf("certificate signing request %s %s", e.Name, map[bool]string{true: "was denied", false: "failed"}[e.Condition == conditionDenied])
+	if why := e.Message; why != "" || e.Reason != "" {
+		if why == "" {
+			why = e.Reason
+		}
+		text += ": " + printable(why)
+	}
+	return text
+}
+
+// A PendingError says that nothing came of a certificate signing request before
+// its context ended, which is the cause.
+type PendingError struct {
+	Name     string // of the CertificateSigningRequest
+	Approved bool   // it was approved, but no certificate was issued
+	Last     error  // what went wrong when the server was asked last; nil when it answered
+	Err      error
+}
+
+// Error says what the request waits for.
+func (e *PendingError) Error() string {
+	switch {
+	case e.Last != nil:
+		return fmt.Sprintf("certificate signing request %s: %v", e.Name, e.Last)
+	case e.Approved:
+		return fmt.Sprintf("certificate signing request %s was approved, but no signer has issued its certificate yet", e.Name)
+	}
+	return fmt.Sprintf("certificate signing request %s is not approved yet", e.Name)
+}
+
+// Unwrap returns the cause.
+func (e *PendingError) Unwrap() error { return e.Err }
+
+// The conditions of a request.
+const (
+	conditionApproved = "Approved"
+	conditionDenied   = "Denied"
+	conditionFailed   = "Failed"
+)
+
+// metadata is as much of a meta/v1 ObjectMeta as is of use.
+type metadata struct {
+	Name            string `json:"name,omitempty"`
+	GenerateName    string `json:"generateName,omitempty"`
+	UID             string `json:"uid,omitempty"`
+	ResourceVersion string `json:"resourceVersion,omitempty"`
+}
+
+// signingRequest is a certificates.k8s.io/v1 CertificateSigningRequest.
+type signingRequest struct {
+	APIVersion string   `json:"apiVersion"`
+	Kind       string   `json:"kind"`
+	Metadata   metadata `json:"metadata"`
+	Spec       struct {
+		Request           []byte   `json:"request"` // PEM
+		SignerName        string   `json:"signerName"`
+		ExpirationSeconds int64    `json:"expirationSeconds,omitempty"`
+		Usages            []string `json:"usages"`
+	} `json:"spec"`
+	Status struct {
+		Conditions []struct {
+			Type    string `json:"type"`
+			Reason  string `json:"reason"`
+			Message string `json:"message"`
+		} `json:"conditions,omitempty"`
+		Certificate []byte `json:"certificate,omitempty"` // PEM
+	} `json:"status"`
+}
+
+// RequestCertificate makes a CertificateSigningRequest, waits for its certificate
+// until ctx ends, and returns the chain, DER, leaf first. The error is a
+// [*DecisionError] when the request is denied or fails, a [*PendingError] when
+// ctx ends first, and a [*CertificateError] when the certificate is not for the
+// request's key and subject, not valid now, or not for the usages.
+func (c *Client) RequestCertificate(ctx context.Context, r CertificateRequest) ([][]byte, error) {
+	o, err := newSigningRequest(r)
+	if err != nil {
+		return nil, err
+	}
+	var made signingRequest
+	if err := c.post(ctx, requestsPath, o, &made); err != nil {
+		return nil, fmt.Errorf("certificate signing request: %w", err)
+	}
+	if made.Metadata.Name == "" {
+		return nil, errors.New("certificate signing request: the answer is not what an API server sends: it has no name")
+	}
+	if r.Created != nil {
+		r.Created(printable(made.Metadata.Name))
+	}
+	issued, err := c.await(ctx, made)
+	if err != nil {
+		return nil, err
+	}
+	return checkCertificate(issued, r.CSR, o.Spec.Usages, time.Now())
+}
+
+func newSigningRequest(r CertificateRequest) (*signingRequest, error) {
+	switch {
+	case r.SignerName == "":
+		return nil, errors.New("certificate signing request: no signer is named")
+	case r.Lifetime != 0 && r.Lifetime < minLifetime:
+		return nil, fmt.Errorf("certificate signing request: a lifetime of %s is shorter than the %s that Kubernetes allows", r.Lifetime, minLifetime)
+	}
+	o := &signingRequest{APIVersion: "certificates.k8s.io/v1", Kind: "CertificateSigningRequest"}
+	o.Metadata.GenerateName = r.Name
+	if r.Name == "" {
+		o.Metadata.GenerateName = "holdfast-"
+	}
+	o.Spec.Request = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: r.CSR})
+	o.Spec.SignerName = r.SignerName
+	o.Spec.ExpirationSeconds = int64(r.Lifetime / time.Second)
+	o.Spec.Usages = r.Usages
+	if len(r.Usages) == 0 {
+		o.Spec.Usages = []string{usageClient, "digital signature"}
+	}
+	return o, nil
+}
+
+// usageClient is what a certificate that signs in is for.
+const usageClient = "client auth"
+
+// await returns the certificate, PEM, that comes of a request.
+func (c *Client) await(ctx context.Context, made signingRequest) ([]byte, error) {
+	w := &waiting{client: c, name: made.Metadata.Name, uid: made.Metadata.UID, version: made.Metadata.ResourceVersion}
+	certificate, err := w.outcome(made)
+	for certificate == nil && err == nil {
+		certificate, err = w.next(ctx)
+	}
+	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+		return nil, &PendingError{Name: printable(w.name), Approved: w.approved, Last: w.last, Err: ctx.Err()}
+	}
+	return certificate, err
+}
+
+// waiting is the wait for one request.
+type waiting struct {
+	client             *Client
+	name, uid, version string
+	approved           bool
+	polling            bool          // a watch is refused, so ask again and again
+	delay              time.Duration // before the next question
+	last               error         // of the last question
+}
+
+// Between two questions where no watch says when to ask, and after one failed.
+const (
+	firstDelay = time.Second
+	lastDelay  = 15 * time.Second
+)
+
+// next waits for news of the request, and returns its certificate when it has
+// one. Neither is there when it has to be called again.
+func (w *waiting) next(ctx context.Context) ([]byte, error) {
+	if !w.polling && w.version != "" {
+		certificate, err := w.watch(ctx)
+		if certificate != nil || err != nil {
+			return certificate, err
+		}
+	}
+	if err := w.client.wait(ctx, w.backoff()); err != nil {
+		return nil, err
+	}
+	var now signingRequest
+	err := w.client.get(ctx, requestsPath+"/"+url.PathEscape(w.name), &now)
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	if w.last = err; err != nil {
+		return nil, w.tolerate(err)
+	}
+	w.version = now.Metadata.ResourceVersion
+	return w.outcome(now)
+}
+
+func (w *waiting) backoff() time.Duration {
+	delay := w.delay // none before the first question
+	w.delay = min(max(w.delay*3/2, firstDelay), lastDelay)
+	return delay
+}
+
+// tolerate returns nil for an error that may pass: a server that cannot be
+// reached, or that is not well. The request itself is not lost by it.
+func (w *waiting) tolerate(err error) error {
+	var answered *StatusError
+	if !errors.As(err, &answered) {
+		return nil
+	}
+	switch {
+	case answered.Code == http.StatusNotFound:
+		return w.gone()
+	case answered.Code == http.StatusTooManyRequests || answered.Code >= 500:
+		return nil
+	}
+	return fmt.Errorf("certificate signing request %s: %w", printable(w.name), err)
+}
+
+func (w *waiting) gone() error {
+	return &DecisionError{Name: printable(w.name), Condition: conditionFailed, Message: "it was deleted before a certificate was issued"}
+}
+
+// outcome returns the certificate of a request that has one, and an error for one
+// that will never have one.
+func (w *waiting) outcome(o signingRequest) ([]byte, error) {
+	if o.Metadata.UID != w.uid {
+		return nil, w.gone()
+	}
+	for _, condition := range o.Status.Conditions {
+		switch condition.Type {
+		case conditionDenied, conditionFailed:
+			return nil, &DecisionError{Name: printable(w.name), Condition: condition.Type, Reason: condition.Reason, Message: condition.Message}
+		case conditionApproved:
+			w.approved = true
+		}
+	}
+	if w.approved && len(o.Status.Certificate) > 0 {
+		return slices.Clone(o.Status.Certificate), nil
+	}
+	return nil, nil
+}
+
+// segment refuses a name that would not be one segment of a path.
+func segment(what, name string) (string, error) {
+	if name == "" || name == "." || name == ".." || strings.ContainsAny(name, "/%?#") {
+		return "", fmt.Errorf("%.80q is not the name of a %s", name, what)
+	}
+	return url.PathEscape(name), nil
+}

@@ -1,0 +1,84 @@
+package kubernetes
+
+import (
+	"encoding/json"
+	"fmt"
+	"mime"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+)
+
+// StatusError is a Kubernetes Status that says why a request failed, or an HTTP
+// status where the answer was no Status.
+type StatusError struct {
+	Code    int
+	Reason  string        // such as Forbidden; empty when the answer was no Status
+	Message string        // fit for a terminal
+	After   time.Duration // the server's Retry-After, when it gave one
+}
+
+// Error returns the server's message.
+func (e *StatusError) Error() string {
+	if e.Message == "" {
+		return strings.TrimSpace(fmt.Sprintf("the API server answered %d %s", e.Code, http.StatusText(e.Code)))
+	}
+	return e.Message
+}
+
+// status is as much of a meta/v1 Status as is of use.
+type status struct {
+	Kind    string `json:"kind"`
+	Message string `json:"message"`
+	Reason  string `json:"reason"`
+	Code    int    `json:"code"`
+	Details *struct {
+		RetryAfterSeconds int `json:"retryAfterSeconds"`
+	} `json:"details"`
+}
+
+// newStatusError reads an answer whose code is no success.
+func newStatusError(response *http.Response, body []byte) *StatusError {
+	e := &StatusError{Code: response.StatusCode, After: retryAfter(response.Header, time.Now())}
+	var s status
+	kind, _, _ := mime.ParseMediaType(response.Header.Get("Content-Type")) // an unreadable one is no JSON
+	if kind == "application/json" && json.Unmarshal(body, &s) == nil && s.Kind == "Status" {
+		e.Reason, e.Message = printable(s.Reason), printable(s.Message)
+		if e.After == 0 && s.Details != nil && s.Details.RetryAfterSeconds > 0 {
+			e.After = time.Duration(s.Details.RetryAfterSeconds) * time.Second
+		}
+	}
+	return e
+}
+
+// retryAfter reads Retry-After (RFC 9110, section 10.2.3): seconds, or a date.
+// It is 0 when there is none, or none that can be read, and never negative.
+func retryAfter(h http.Header, now time.Time) time.Duration {
+	text := h.Get("Retry-After")
+	if seconds, err := strconv.ParseUint(text, 10, 31); err == nil {
+		return max(time.Duration(seconds)*time.Second, time.Millisecond)
+	}
+	if date, err := http.ParseTime(text); err == nil {
+		return max(date.Sub(now), time.Millisecond)
+	}
+	return 0
+}
+
+// maxText is how much of a server's message is shown, in bytes.
+const maxText = 1000
+
+// printable makes another's text fit for one line of a terminal.
+func printable(text string) string {
+	if len(text) > maxText {
+		text = strings.ToValidUTF8(text[:maxText], "") + "…"
+	}
+	text = strings.Join(strings.Fields(text), " ")
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return unicode.ReplacementChar
+	}, text)
+}
