@@ -3,18 +3,28 @@
 //
 // Start at [Table.Issue] and [Table.Check]. A ticket is for the parent of the
 // process that asks for it: kubectl runs a plugin, the plugin asks, and kubectl
-// presents the ticket. Who the parent is, the kernel says.
+// presents the ticket. Who the parent is, the kernel says. The table keeps a
+// pidfd of each such process, so that no other process can come into its tickets
+// by getting its pid.
 //
 // It does not protect against programs of the same user: those can run a plugin
-// themselves.
+// themselves, and debug each other. Nor can a process be stopped from handing its
+// connection to another: it is the one that opened it that is asked about.
+//
+// A plugin that a shell runs makes a ticket for the shell. When the real parent
+// ended before the plugin asked, the kernel has given the plugin another one: init
+// (refused), or a process that adopts orphans (PR_SET_CHILD_SUBREAPER), such as a
+// user's service manager. That one is refused too unless it is in the plugin's
+// own session and started before it, which cannot be told from a real parent. The
+// ticket is then of no use to anybody, since the adopter opens no connections.
 package ticket
 
 import (
-	"net/netip"
 	"time"
-
-	"holdfast/agent/peer"
 )
+
+// Prefix begins every token, so that scanners for leaked secrets know one.
+const Prefix = "holdfast-ticket-"
 
 // Process is a process for good: its pid may be given to another, the pair of pid
 // and start time is not.
@@ -27,60 +37,32 @@ type Process struct {
 
 // Options are the limits of a Table. Zero values mean the defaults.
 type Options struct {
-	Lifetime time.Duration // of a ticket; 10 minutes
-	PerUID   int           // tickets of one uid; 4096
-	Total    int           // 16384
+	Lifetime        time.Duration // of a ticket; 10 minutes
+	PerUID          int           // tickets of one uid; 4096
+	Total           int           // 16384
+	ProcessesPerUID int           // processes of one uid that hold tickets, a descriptor each; 512
+	Processes       int           // 2048
 }
 
-// A Table holds the tickets that were issued. It is safe for concurrent use.
-type Table struct{}
-
-// New returns an empty table. Close it.
-func New(o Options) *Table { panic("not built") }
-
-// Close forgets every ticket.
-func (t *Table) Close() { panic("not built") }
+// withDefaults returns o with the defaults in place of zero values.
+func (o Options) withDefaults() Options {
+	number := func(n *int, standard int) {
+		if *n <= 0 {
+			*n = standard
+		}
+	}
+	if o.Lifetime <= 0 {
+		o.Lifetime = 10 * time.Minute
+	}
+	number(&o.PerUID, 4096)
+	number(&o.Total, 16384)
+	number(&o.ProcessesPerUID, 512)
+	number(&o.Processes, 2048)
+	return o
+}
 
 // Ticket is what the process gets.
 type Ticket struct {
 	Token   string
 	Expires time.Time
 }
-
-// Parent returns the parent of the process that is connected as p: alive, of the
-// same uid, and not a process that merely inherited p. Otherwise it is a denied
-// [holdfast/agent/keys.Error] with a hint.
-func Parent(p *peer.Peer) (Process, error) { panic("not built") }
-
-// Issue returns a ticket for the parent of p, for one profile. The same process
-// gets the same ticket for the same profile until half of its lifetime is over.
-func (t *Table) Issue(p *peer.Peer, profile string) (Ticket, error) { panic("not built") }
-
-// Holder is the process that a ticket was issued to.
-type Holder struct {
-	Process Process
-	Profile string
-}
-
-// Check returns the holder of a ticket that has not expired and whose process
-// lives, and a denied error otherwise.
-func (t *Table) Check(token string) (*Holder, error) { panic("not built") }
-
-// Owns returns nil when the holder's process, still alive, owns the client's end
-// of the TCP connection between two loopback addresses: the kernel's uid for the
-// socket (sock_diag(7)) is the process's, and the socket's inode is among the
-// process's descriptors. What cannot be read is refused.
-func (h *Holder) Owns(client, server netip.AddrPort) error { panic("not built") }
-
-// Alive returns nil while the holder's process lives and the ticket is not
-// forgotten or expired.
-func (h *Holder) Alive() error { panic("not built") }
-
-// Forget forgets the tickets of a profile held by a uid.
-func (t *Table) Forget(profile string, uid uint32) { panic("not built") }
-
-// ForgetAll forgets the tickets of a profile, or all of them when it is empty.
-func (t *Table) ForgetAll(profile string) { panic("not built") }
-
-// Count returns how many tickets a profile has.
-func (t *Table) Count(profile string) int { panic("not built") }

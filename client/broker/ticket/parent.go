@@ -1,0 +1,160 @@
+package ticket
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"holdfast/agent/keys"
+	"holdfast/agent/peer"
+)
+
+// directly is the hint for plugins that are not run by the program that connects.
+const directly = "the program that connects to the cluster has to run the plugin itself: no shell, sudo or wrapper in between, and not in the background"
+
+// denied returns an error that a caller sees.
+func denied(hint, format string, values ...any) error {
+	return &keys.Error{Kind: keys.Denied, Message: fmt.Sprintf(format, values...), Hint: hint}
+}
+
+// Parent returns the parent of the process that is connected as p: alive, of the
+// same uid, and not a process that merely inherited p, as far as that can be told
+// (see the package comment). Otherwise it is a denied [keys.Error] with a hint.
+func Parent(p *peer.Peer) (Process, error) {
+	parent, err := parentOf(p)
+	if err != nil {
+		return Process{}, err
+	}
+	parent.close()
+	return parent.Process, nil
+}
+
+// parentOf finds the parent of p and holds it by a pidfd. The order of the steps
+// is what makes it certain: the pidfd is opened first, then everything is read,
+// then p is seen to be alive and to have this parent still, and last the parent is
+// seen to be alive. So nobody else had its pid in the meantime.
+func parentOf(p *peer.Peer) (*process, error) {
+	child, err := childOf(p)
+	if err != nil {
+		return nil, err
+	}
+	if err := notInit(child); err != nil {
+		return nil, err
+	}
+	pidfd, err := unix.PidfdOpen(int(child.ppid), 0)
+	if err != nil {
+		return nil, unreadable("the plugin's parent", child.ppid, err)
+	}
+	parent := &process{pidfd: pidfd, Process: Process{UID: p.UID, PID: child.ppid}, holders: map[*Holder]bool{}}
+	if err := parent.inspect(p, child); err != nil {
+		parent.close()
+		return nil, err
+	}
+	return parent, nil
+}
+
+// childOf returns what /proc says of the plugin itself, which lives.
+func childOf(p *peer.Peer) (stat, error) {
+	child, err := readStat(p.PID)
+	if err != nil {
+		return stat{}, unreadable("the plugin", p.PID, err)
+	}
+	if err := p.Alive(); err != nil {
+		return stat{}, unreadable("the plugin", p.PID, err)
+	}
+	if child.start != p.StartTime {
+		return stat{}, denied("mount /proc without hidepid, or let the broker read it",
+			"the start time of the plugin (process %d) cannot be told", p.PID)
+	}
+	return child, nil
+}
+
+func notInit(child stat) error {
+	switch {
+	case child.ppid <= 0:
+		return denied("the plugin and its parent have to be in the broker's pid namespace",
+			"the plugin's parent is in another pid namespace")
+	case child.ppid == 1:
+		return denied(directly, "the plugin's parent has ended, or is init")
+	}
+	return nil
+}
+
+// inspect fills in what /proc says of the parent and refuses what cannot be the
+// process that ran the plugin.
+func (p *process) inspect(plugin *peer.Peer, child stat) error {
+	own, err := readStat(p.PID)
+	if err != nil {
+		return unreadable("the plugin's parent", p.PID, err)
+	}
+	uids, err := readUIDs(p.PID)
+	if err != nil {
+		return unreadable("the plugin's parent", p.PID, err)
+	}
+	p.name, p.Start = printable(own.name), own.start
+	p.Unit = sharedUnit(plugin, p.PID)
+	if err := p.fits(own, child, uids); err != nil {
+		return err
+	}
+	again, err := childOf(plugin)
+	if err != nil {
+		return err
+	}
+	if again.ppid != p.PID {
+		return denied(directly, "the plugin's parent ended while the plugin asked")
+	}
+	if err := p.alive(); err != nil {
+		return unreadable("the plugin's parent", p.PID, err)
+	}
+	return nil
+}
+
+// fits refuses parents that have not run the plugin, or not for themselves.
+func (p *process) fits(own, child stat, uids [4]uint32) error {
+	switch {
+	case own.flags&kernelThread != 0:
+		return denied(directly, "the plugin's parent is the kernel")
+	case own.start > child.start:
+		return denied(directly, "the plugin's parent, %d %s, started after it", p.PID, p.name)
+	case own.session != child.session:
+		return denied(directly, "the plugin's parent, %d %s, is in another session: it has adopted the plugin", p.PID, p.name)
+	}
+	for _, uid := range uids {
+		if uid != p.UID {
+			return denied("run the program and the plugin as one user, not through sudo or a set-user-ID program",
+				"the plugin runs as uid %d, its parent, %d %s, as uid %d", p.UID, p.PID, p.name, uid)
+		}
+	}
+	return nil
+}
+
+// sharedUnit returns the plugin's unit when the parent is in the same control
+// group, and none otherwise.
+func sharedUnit(plugin *peer.Peer, parent int32) string {
+	if plugin.Unit == "" {
+		return ""
+	}
+	theirs, err1 := os.ReadFile(procPath(plugin.PID, "cgroup"))
+	its, err2 := os.ReadFile(procPath(parent, "cgroup"))
+	if err1 != nil || err2 != nil || !bytes.Equal(theirs, its) {
+		return ""
+	}
+	return plugin.Unit
+}
+
+// unreadable says why a process cannot be told: it has ended, or /proc does not
+// show it.
+func unreadable(who string, pid int32, err error) error {
+	for _, gone := range []error{peer.ErrGone, os.ErrNotExist, unix.ESRCH} {
+		if errors.Is(err, gone) {
+			return &keys.Error{Kind: keys.Denied, Message: fmt.Sprintf("%s (process %d) has ended", who, pid), Hint: directly, Err: err}
+		}
+	}
+	return &keys.Error{
+		Kind: keys.Denied, Message: fmt.Sprintf("%s (process %d) cannot be told", who, pid),
+		Hint: "the broker has to be able to read /proc/" + fmt.Sprint(pid), Err: err,
+	}
+}

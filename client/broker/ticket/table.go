@@ -1,0 +1,199 @@
+package ticket
+
+import (
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"strings"
+	"sync"
+	"time"
+
+	"holdfast/agent/keys"
+	"holdfast/agent/peer"
+)
+
+// sweepEvery is how long a ticket may outlive its process in the table. It opens
+// nothing in that time: every use asks the pidfd.
+const sweepEvery = 15 * time.Second
+
+// A Table holds the tickets that were issued. It is safe for concurrent use.
+//
+// Tokens are not in it. A token is made from a nonce with the table's key
+// (HMAC-SHA-256, 256 bits) when it is handed out, and looked up by its SHA-256:
+// how long a comparison takes says something about a hash alone.
+type Table struct {
+	options Options
+	key     [32]byte
+
+	mu        sync.Mutex // guards what follows
+	holders   map[[sha256.Size]byte]*Holder
+	processes map[int32]*process // by pid: only one process has it
+	timer     *time.Timer        // runs while there are tickets
+	closed    bool
+}
+
+// New returns an empty table. Close it.
+func New(o Options) *Table {
+	t := &Table{options: o.withDefaults(), holders: map[[sha256.Size]byte]*Holder{}, processes: map[int32]*process{}}
+	rand.Read(t.key[:]) // never fails
+	return t
+}
+
+// Close forgets every ticket, and issues none any more.
+func (t *Table) Close() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.closed = true
+	t.forget(func(*Holder) bool { return true })
+}
+
+// Issue returns a ticket for the parent of p, for one profile. The same process
+// gets the same ticket for the same profile until half of its lifetime is over.
+// Errors are [keys.Error]: denied as for [Parent], or busy when there are too many
+// tickets or too many processes that hold some.
+func (t *Table) Issue(p *peer.Peer, profile string) (Ticket, error) {
+	fresh, err := parentOf(p)
+	if err != nil {
+		return Ticket{}, err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	defer func() {
+		if len(fresh.holders) == 0 {
+			fresh.close()
+		}
+	}()
+	now := time.Now()
+	parent := t.known(fresh)
+	if h := parent.recent(profile, now, t.options.Lifetime/2); h != nil {
+		return t.ticket(h), nil
+	}
+	if t.full(parent) {
+		t.sweep(now)
+		parent = t.known(fresh)
+	}
+	if err := t.room(parent); err != nil {
+		return Ticket{}, err
+	}
+	return t.ticket(t.add(parent, fresh.Process, profile, now)), nil
+}
+
+// known returns the process of the table that fresh is, or else fresh. What the
+// table had under the same pid is forgotten when it has ended, or changed its user.
+// The caller holds the lock.
+func (t *Table) known(fresh *process) *process {
+	p := t.processes[fresh.PID]
+	if p == nil {
+		return fresh
+	}
+	if p.alive() != nil || p.UID != fresh.UID {
+		t.drop(p)
+		return fresh
+	}
+	return p
+}
+
+// recent returns the process's newest ticket for a profile when it has at least
+// so much of its life before it.
+func (p *process) recent(profile string, now time.Time, left time.Duration) *Holder {
+	for h := range p.holders {
+		if h.Profile == profile && !h.expired(now.Add(left)) {
+			return h
+		}
+	}
+	return nil
+}
+
+// add makes a ticket for a process, as it was seen now. The caller holds the lock.
+func (t *Table) add(p *process, seen Process, profile string, now time.Time) *Holder {
+	h := &Holder{Process: seen, Profile: profile, process: p, expires: now.Add(t.options.Lifetime)}
+	rand.Read(h.nonce[:])
+	h.hash = sha256.Sum256([]byte(t.ticket(h).Token))
+	t.holders[h.hash] = h
+	t.processes[p.PID] = p
+	p.holders[h] = true
+	t.arm(now)
+	return h
+}
+
+// ticket returns what the holder gets.
+func (t *Table) ticket(h *Holder) Ticket {
+	mac := hmac.New(sha256.New, t.key[:])
+	mac.Write(h.nonce[:])
+	return Ticket{
+		Token:   Prefix + base64.RawURLEncoding.EncodeToString(mac.Sum(nil)),
+		Expires: h.expires.Round(0),
+	}
+}
+
+// room says when there is no room for one more ticket of p. The caller holds the
+// lock.
+func (t *Table) room(p *process) error {
+	if t.closed {
+		return denied("try again: the broker is stopping or starting", "no tickets are issued any more")
+	}
+	if !t.full(p) {
+		return nil
+	}
+	return &keys.Error{
+		Kind: keys.Busy, Message: "there are too many tickets, or too many processes that hold some",
+		Hint: "let programs of this user end, or wait until tickets expire", RetryAfter: sweepEvery,
+	}
+}
+
+func (t *Table) full(p *process) bool {
+	tickets, processes := 0, 0
+	for _, other := range t.processes {
+		if other.UID == p.UID {
+			tickets += len(other.holders)
+			processes++
+		}
+	}
+	if len(t.holders) >= t.options.Total || tickets >= t.options.PerUID {
+		return true
+	}
+	return len(p.holders) == 0 && (len(t.processes) >= t.options.Processes || processes >= t.options.ProcessesPerUID)
+}
+
+// Check returns the holder of a ticket that has not expired and whose process
+// lives, and a denied error otherwise. The same ticket has the same holder.
+func (t *Table) Check(token string) (*Holder, error) {
+	t.mu.Lock()
+	h := t.holders[sha256.Sum256([]byte(token))]
+	t.mu.Unlock()
+	if h == nil || !strings.HasPrefix(token, Prefix) {
+		return nil, denied(runAgain, "the ticket is none of this broker's, or has expired")
+	}
+	if err := h.Alive(); err != nil {
+		return nil, err
+	}
+	return h, nil
+}
+
+// Forget forgets the tickets of a profile held by a uid.
+func (t *Table) Forget(profile string, uid uint32) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.forget(func(h *Holder) bool { return h.Profile == profile && h.Process.UID == uid })
+}
+
+// ForgetAll forgets the tickets of a profile, or all of them when it is empty.
+func (t *Table) ForgetAll(profile string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.forget(func(h *Holder) bool { return profile == "" || h.Profile == profile })
+}
+
+// Count returns how many tickets a profile has.
+func (t *Table) Count(profile string) int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	n := 0
+	for _, h := range t.holders {
+		if h.Profile == profile {
+			n++
+		}
+	}
+	return n
+}
