@@ -27,17 +27,25 @@ func (s *Store) Create(r Record) error {
 		return &keys.Error{Kind: keys.BadRequest, Message: fmt.Sprintf("key %q already exists", k.name)}
 	}
 	path := s.path(k)
-	if exists(path) || exists(sibling(path, outgoing)) {
-		return &keys.Error{
-			Kind:    keys.BadRequest,
-			Message: fmt.Sprintf("a file that cannot be used has the place of key %q", k.name),
-			Hint:    "holdfast doctor says what is wrong with it; move it away or mend it",
-		}
+	if err := vacant(path, "key", k.name); err != nil {
+		return err
 	}
 	if err := s.makeDirectory(filepath.Dir(path)); err != nil {
 		return fmt.Errorf("make the owner's directory: %w", err)
 	}
 	return s.settle(k, create(s.disk, path, data), r)
+}
+
+// vacant refuses the place of a file that was set aside.
+func vacant(path, what, name string) error {
+	if !exists(path) && !exists(sibling(path, outgoing)) {
+		return nil
+	}
+	return &keys.Error{
+		Kind:    keys.BadRequest,
+		Message: fmt.Sprintf("a file that cannot be used has the place of %s %q", what, name),
+		Hint:    "holdfast doctor says what is wrong with it; move it away or mend it",
+	}
 }
 
 // Replace stores r in place of the record of the same name, owner and
@@ -60,7 +68,7 @@ func (s *Store) Replace(r Record) error {
 	if err != nil {
 		return unfit(err)
 	}
-	if err := s.untouched(k, current); err != nil {
+	if err := s.untouched(s.path(k), current); err != nil {
 		return err
 	}
 	return s.settle(k, replace(s.disk, s.path(k), data), r)
@@ -76,7 +84,7 @@ func (s *Store) Delete(owner uint32, name string) error {
 	if !ok {
 		return missing()
 	}
-	if err := s.untouched(k, current); err != nil {
+	if err := s.untouched(s.path(k), current); err != nil {
 		return err
 	}
 	return s.settle(k, discard(s.disk, s.path(k)), Record{})
@@ -95,17 +103,17 @@ func missing() error {
 
 // untouched refuses to write over a file that is no longer the one that was
 // loaded: somebody put it there on purpose.
-func (s *Store) untouched(k id, current Record) error {
+func (s *Store) untouched(path string, current any) error {
 	want, err := encode(current)
 	if err != nil {
 		return err
 	}
-	got, err := read(s.disk, s.path(k), MaxRecord)
+	got, err := read(s.disk, path, MaxRecord)
 	if err != nil {
-		return fmt.Errorf("read %s: %w", s.path(k), err)
+		return fmt.Errorf("read %s: %w", path, err)
 	}
 	if !bytes.Equal(got, want) {
-		return fmt.Errorf("%s was changed by somebody else: reload first", s.path(k))
+		return fmt.Errorf("%s was changed by somebody else: reload first", path)
 	}
 	return nil
 }
@@ -118,7 +126,7 @@ func (s *Store) settle(k id, err error, r Record) error {
 		return fmt.Errorf("%s: %w", s.path(k), err)
 	}
 	s.keep(k, r)
-	s.remember(k, r.Generation)
+	s.remember(k.String(), r.Generation)
 	return nil
 }
 

@@ -3,6 +3,7 @@ package store
 import (
 	"bytes"
 	"crypto/x509"
+	"encoding/json"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -77,14 +78,17 @@ func (r *Record) checkUse() error {
 	return nil
 }
 
-func (r *Record) checkMaterial() error {
-	if !backendGrammar.MatchString(r.Material.Backend) {
-		return fmt.Errorf("backend %.40q", r.Material.Backend)
+func (r *Record) checkMaterial() error { return checkDevice(r.Material.Backend, r.Material.Device) }
+
+// checkDevice checks what a backend stored, which is opaque here.
+func checkDevice(backend string, device json.RawMessage) error {
+	if !backendGrammar.MatchString(backend) {
+		return fmt.Errorf("backend %.40q", backend)
 	}
-	if device := r.Material.Device; len(device) == 0 || string(device) == "null" {
+	if len(device) == 0 || string(device) == "null" {
 		return errors.New("nothing is stored for the device")
 	}
-	switch twice, err := repeats(r.Material.Device); {
+	switch twice, err := repeats(device); {
 	case err != nil:
 		return fmt.Errorf("what is stored for the device: %w", err)
 	case twice != "":
@@ -150,19 +154,21 @@ func (s Server) check() error {
 // odd reports what has no place in the name of a host.
 func odd(c rune) bool { return c <= ' ' || c > '~' || c == '/' || c == '@' }
 
+func (r *Record) checkTexts() error { return checkTexts(r.Owner, r.RequestID, r.Made, r.Created) }
+
 // checkTexts bounds what people and other programs will be shown.
-func (r *Record) checkTexts() error {
+func checkTexts(owner Owner, requestID string, made Made, created time.Time) error {
 	for what, text := range map[string]string{
-		"the owner's name": r.Owner.User,
-		"the request id":   r.RequestID,
-		"the device":       r.Made.Device,
-		"the maker":        r.Made.Maker,
+		"the owner's name": owner.User,
+		"the request id":   requestID,
+		"the device":       made.Device,
+		"the maker":        made.Maker,
 	} {
 		if len(text) > maxText || strings.ContainsFunc(text, unicode.IsControl) {
 			return fmt.Errorf("%s is longer than %d bytes or holds control characters", what, maxText)
 		}
 	}
-	if _, offset := r.Created.Zone(); offset != 0 || r.Created.Location() != time.UTC || r.Created.IsZero() {
+	if _, offset := created.Zone(); offset != 0 || created.Location() != time.UTC || created.IsZero() {
 		return errors.New("the time of creation is missing or not in UTC")
 	}
 	return nil

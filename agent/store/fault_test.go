@@ -118,13 +118,17 @@ func (h *faultyHandle) Stat() (fs.FileInfo, error) {
 }
 
 // operations are the changes that faults are put into. Each starts on a store
-// that holds "web" and "other" in generation 1.
+// that holds keys and secrets "web" and "other" in generation 1.
 var operations = map[string]func(*Store) error{
 	"create":             func(s *Store) error { return s.Create(good("new")) },
 	"create first":       func(s *Store) error { r := good("new"); r.Owner.UID = 7; return s.Create(r) },
 	"replace":            func(s *Store) error { r, _ := s.Get(1000, "web"); r.Chain = nil; return s.Replace(r) },
 	"delete":             func(s *Store) error { return s.Delete(1000, "web") },
 	"count a PIN's try":  func(s *Store) error { return s.SpendPINTry(1000, []byte("web")) },
+	"seal":               func(s *Store) error { return s.PutSealed(secret("new"), false) },
+	"seal first":         func(s *Store) error { r := secret("new"); r.Owner.UID = 7; return s.PutSealed(r, true) },
+	"seal again":         func(s *Store) error { r := secret("web"); r.RequestID = ""; return s.PutSealed(r, true) },
+	"delete sealed":      func(s *Store) error { return s.DeleteSealed(1000, "web") },
 	"forget a PIN's try": func(s *Store) error { return s.ClearPINTries(1000, []byte("web")) },
 }
 
@@ -172,7 +176,7 @@ func faultAt(t *testing.T, disk faulty, n int, operation func(*Store) error) (ca
 	}
 	defer s.Close()
 	for _, key := range []string{"web", "other"} {
-		if err := errors.Join(s.Create(good(key)), s.SpendPINTry(1000, []byte(key))); err != nil {
+		if err := errors.Join(s.Create(good(key)), s.PutSealed(secret(key), false), s.SpendPINTry(1000, []byte(key))); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -305,6 +309,11 @@ func snapshot(s *Store) string {
 	for _, r := range s.List() {
 		tries := s.PINTries(r.Owner.UID, []byte(r.Name))
 		fmt.Fprintf(&b, "%d/%s generation %d, %d certificates, %d PIN tries\n", r.Owner.UID, r.Name, r.Generation, len(r.Chain), tries)
+	}
+	for _, k := range []id{{1000, "web"}, {1000, "other"}, {1000, "new"}, {7, "new"}} {
+		if r, ok := s.GetSealed(k.owner, k.name); ok {
+			fmt.Fprintf(&b, "sealed %v generation %d, request %q\n", k, r.Generation, r.RequestID)
+		}
 	}
 	fmt.Fprintf(&b, "uid 1000: %d PIN tries\n", len(s.ledger.PINTries[triesOfUID(1000)]))
 	return b.String()

@@ -10,8 +10,8 @@ import (
 )
 
 // ledger is what the store remembers outside of the keys' records. It is one file,
-// DIR/ledger.json, in canonical form. Generations are those of "uid/name"; PIN
-// tries have the names that [triesOf] and [triesOfUID] give.
+// DIR/ledger.json, in canonical form. Generations are those of "uid/name"
+// and, for sealed secrets, "sealed/uid/name"; PIN tries have the names that [triesOf] and [triesOfUID] give.
 type ledger struct {
 	Version     int                    `json:"version"`
 	Generations map[string]uint64      `json:"generations"` // the last generation written, so that an older file is noticed
@@ -77,16 +77,15 @@ func (s *Store) writeLedger() error {
 	return nil
 }
 
-// remember notes the last generation of a key, 0 when it is gone. That it cannot
+// remember notes the last generation of a record, 0 when it is gone. That it cannot
 // be written takes nothing from the record, which is safe by then: an older
 // file would go unnoticed, and that is all. What the file still says of a key that
 // is gone stays in memory too, so that a new key of that name starts above it and
 // is not taken for an older file after a restart.
-func (s *Store) remember(k id, generation uint64) {
+func (s *Store) remember(name string, generation uint64) {
 	if s.ledgerFault != nil {
 		return
 	}
-	name := k.String()
 	before, known := s.ledger.Generations[name]
 	if generation == 0 {
 		delete(s.ledger.Generations, name)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -19,16 +20,18 @@ import (
 func (s *Store) Reload() error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
-	l := loader{store: s, records: map[id]Record{}}
+	l := loader{store: s, records: map[id]Record{}, sealed: map[id]Sealed{}}
 	l.loadLedger()
-	if err := l.walk(); err != nil {
-		return fmt.Errorf("load keys: %w", err)
+	for _, sh := range []shelf{l.keyShelf(), l.sealedShelf()} {
+		if err := l.walk(sh); err != nil {
+			return fmt.Errorf("load %s: %w", filepath.Base(sh.root), err)
+		}
 	}
 	s.ledger, s.ledgerFault = l.ledger, l.ledgerFault
 	slices.SortFunc(l.problems, func(a, b Problem) int { return cmp.Compare(a.Path, b.Path) })
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.records, s.problems = l.records, l.problems
+	s.records, s.sealed, s.problems = l.records, l.sealed, l.problems
 	return nil
 }
 
@@ -38,7 +41,25 @@ type loader struct {
 	ledger      ledger
 	ledgerFault error
 	records     map[id]Record
+	sealed      map[id]Sealed
 	problems    []Problem
+}
+
+// A shelf is the directory of one kind of record, with a directory of each owner.
+type shelf struct {
+	root     string
+	optional bool                          // it is made with the first record
+	is       string                        // what a record is of
+	good     func(data []byte) error       // whether a file's content is such a record
+	take     func(data []byte, k id) error // keeps such a record, if it is the one of k
+}
+
+func (l *loader) keyShelf() shelf {
+	return shelf{
+		root: l.store.keysPath(), is: "key",
+		good: func(data []byte) error { _, err := parse(data); return err },
+		take: l.record,
+	}
 }
 
 // loadLedger goes on without a ledger that cannot be used: keys sign, PINs are
@@ -55,13 +76,16 @@ func (l *loader) loadLedger() {
 	}
 }
 
-func (l *loader) walk() error {
-	entries, err := os.ReadDir(l.store.keysPath())
+func (l *loader) walk(sh shelf) error {
+	entries, err := os.ReadDir(sh.root)
+	if errors.Is(err, fs.ErrNotExist) && sh.optional {
+		return nil
+	}
 	if err != nil {
 		return err
 	}
 	for _, e := range entries {
-		path := filepath.Join(l.store.keysPath(), e.Name())
+		path := filepath.Join(sh.root, e.Name())
 		uid, err := parseUID(e.Name())
 		if err == nil {
 			err = checkDirectory(path)
@@ -70,7 +94,7 @@ func (l *loader) walk() error {
 			l.setAside(Problem{Path: path, Reason: err.Error()})
 			continue
 		}
-		if err := l.owner(path, uid); err != nil {
+		if err := l.owner(sh, path, uid); err != nil {
 			return err
 		}
 	}
@@ -88,21 +112,21 @@ func parseUID(name string) (uint32, error) {
 
 // owner loads one owner's directory: first out of the way what interrupted
 // writes left, because a second name of a record makes it unusable.
-func (l *loader) owner(dir string, uid uint32) error {
+func (l *loader) owner(sh shelf, dir string, uid uint32) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return err
 	}
 	for _, e := range entries {
 		if strings.HasPrefix(e.Name(), ".") {
-			l.leftover(dir, e.Name())
+			l.leftover(sh, dir, e.Name())
 		}
 	}
 	for _, e := range entries {
 		if strings.HasPrefix(e.Name(), ".") {
 			continue
 		}
-		l.file(filepath.Join(dir, e.Name()), uid)
+		l.file(sh, filepath.Join(dir, e.Name()), uid)
 	}
 	return nil
 }
@@ -110,7 +134,7 @@ func (l *loader) owner(dir string, uid uint32) error {
 // leftover removes what an interrupted write of ours left. It keeps the previous
 // version of a record unless the record itself is good: then it may be all that
 // there is.
-func (l *loader) leftover(dir, base string) {
+func (l *loader) leftover(sh shelf, dir, base string) {
 	path := filepath.Join(dir, base)
 	name, isNew := strings.CutSuffix(base, ".json"+incoming)
 	name, isOld := strings.CutSuffix(name, ".json"+outgoing)
@@ -121,7 +145,7 @@ func (l *loader) leftover(dir, base string) {
 		return
 	}
 	record := filepath.Join(dir, name+".json")
-	if isOld && !l.sameOrGood(path, record) {
+	if isOld && !l.sameOrGood(sh, path, record) {
 		l.setAside(Problem{Path: path, Reason: "the previous version of a record that is missing or cannot be used"})
 		return
 	}
@@ -131,7 +155,7 @@ func (l *loader) leftover(dir, base string) {
 }
 
 // sameOrGood reports whether nothing is lost without the file old.
-func (l *loader) sameOrGood(old, record string) bool {
+func (l *loader) sameOrGood(sh shelf, old, record string) bool {
 	a, errA := os.Lstat(old)
 	b, errB := os.Lstat(record)
 	if errA == nil && errB == nil && os.SameFile(a, b) {
@@ -139,42 +163,54 @@ func (l *loader) sameOrGood(old, record string) bool {
 	}
 	data, err := read(l.store.disk, record, MaxRecord)
 	if err == nil {
-		_, err = parse(data)
+		err = sh.good(data)
 	}
 	return err == nil
 }
 
 // file loads one record or sets the file aside.
-func (l *loader) file(path string, uid uint32) {
+func (l *loader) file(sh shelf, path string, uid uint32) {
 	name, isRecord := strings.CutSuffix(filepath.Base(path), ".json")
 	if !isRecord || keys.CheckName(name) != nil {
-		l.setAside(Problem{Path: path, Reason: "the file's name is not that of a key"})
+		l.setAside(Problem{Path: path, Reason: "the file's name is not that of a " + sh.is})
 		return
 	}
-	r, err := l.record(path, id{uid, name})
-	if err != nil {
-		l.setAside(Problem{Path: path, Reason: err.Error(), Owner: uid, Name: name})
+	data, err := read(l.store.disk, path, MaxRecord)
+	if err == nil {
+		err = sh.take(data, id{uid, name})
+	}
+	if err == nil {
 		return
 	}
-	l.records[id{uid, name}] = r
+	p := Problem{Path: path, Reason: err.Error()}
+	if sh.root == l.store.keysPath() {
+		p.Owner, p.Name = uid, name
+	}
+	l.setAside(p)
 }
 
-func (l *loader) record(path string, k id) (Record, error) {
-	data, err := read(l.store.disk, path, MaxRecord)
-	if err != nil {
-		return Record{}, err
-	}
+// record takes the record of a key.
+func (l *loader) record(data []byte, k id) error {
 	r, err := parse(data)
 	if err != nil {
-		return Record{}, err
+		return err
 	}
 	if r.Name != k.name || r.Owner.UID != k.owner {
-		return Record{}, fmt.Errorf("the record of key %q of uid %d", r.Name, r.Owner.UID)
+		return fmt.Errorf("the record of key %q of uid %d", r.Name, r.Owner.UID)
 	}
-	if newest := l.ledger.Generations[k.String()]; r.Generation < newest {
-		return Record{}, fmt.Errorf("generation %d, and generation %d was written: somebody put an older file here", r.Generation, newest)
+	if err := l.newest(k.String(), r.Generation); err != nil {
+		return err
 	}
-	return r, nil
+	l.records[k] = r
+	return nil
+}
+
+// newest refuses a record that is older than what the ledger has of that name.
+func (l *loader) newest(name string, generation uint64) error {
+	if newest := l.ledger.Generations[name]; generation < newest {
+		return fmt.Errorf("generation %d, and generation %d was written: somebody put an older file here", generation, newest)
+	}
+	return nil
 }
 
 func (l *loader) setAside(p Problem) { l.problems = append(l.problems, p) }

@@ -1,9 +1,9 @@
-// Package store keeps key records on disk, one JSON file per key at
-// DIR/keys/<uid of the owner>/<name>.json, so that a key that was acknowledged
+// Package store keeps key records and sealed secrets on disk, one JSON file each
+// at DIR/keys/<uid of the owner>/<name>.json and DIR/sealed/<uid>/<name>.json, so that a key that was acknowledged
 // survives a crash, kill -9, a power cut and a full disk at any instant, and so
 // that a record which is not exactly what the store wrote is not used.
 //
-// Start at [Open] and [Record]. A file that cannot be used is set aside where it
+// Start at [Open], [Record] and [Sealed]. A file that cannot be used is set aside where it
 // is: [Store.Problems] names it and says why, its key does not exist for the
 // agent, and its name stays taken until a person has moved the file. The store
 // never deletes a file that it did not make or that may hold a key.
@@ -39,10 +39,11 @@ type Store struct {
 
 	mu       sync.RWMutex // guards what follows
 	records  map[id]Record
+	sealed   map[id]Sealed
 	problems []Problem
 }
 
-// id is what is unique to a key: a name belongs to its owner.
+// id is what is unique to a key, or to a sealed secret: a name belongs to its owner.
 type id struct {
 	owner uint32
 	name  string
@@ -53,7 +54,7 @@ type Problem struct {
 	Path   string
 	Reason string
 	Owner  uint32 // with Name: the key that the file would be, by its path
-	Name   string // empty when the path is not that of a key
+	Name   string // empty when the path is not that of a key; so it is for sealed secrets
 }
 
 // Open takes the state directory dir, makes it when it is missing, and loads

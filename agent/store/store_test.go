@@ -62,7 +62,7 @@ func clean(t testing.TB, s *Store) {
 	for _, p := range s.Problems() {
 		t.Errorf("set aside: %s: %s", p.Path, p.Reason)
 	}
-	left, err := filepath.Glob(filepath.Join(s.keysPath(), "*", ".*"))
+	left, err := filepath.Glob(filepath.Join(s.dir, "*", "*", ".*"))
 	if err != nil || len(left) > 0 {
 		t.Errorf("left over: %q (%v)", left, err)
 	}
