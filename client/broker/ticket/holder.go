@@ -31,13 +31,16 @@ type Holder struct {
 	nonce     [32]byte
 	hash      [sha256.Size]byte
 	expires   time.Time // with a monotonic reading, which stands still while the machine sleeps
+	wall      time.Time // the same without it
 	forgotten atomic.Bool
 }
+
+func (h *Holder) expireAt(end time.Time) { h.expires, h.wall = end, end.Round(0) }
 
 // expired goes by both clocks: the wall clock goes on while the machine sleeps,
 // the monotonic one cannot be set back.
 func (h *Holder) expired(now time.Time) bool {
-	return !now.Before(h.expires) || !now.Round(0).Before(h.expires.Round(0))
+	return !now.Before(h.expires) || !now.Round(0).Before(h.wall)
 }
 
 // Alive returns nil while the holder's process lives and the ticket is not

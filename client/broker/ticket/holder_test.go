@@ -175,6 +175,27 @@ func TestConnectionsThatEnd(t *testing.T) {
 	wantDenied(t, h.Owns(server, nobody), "no longer established", "") // answered with the listener
 }
 
+func TestJoins(t *testing.T) {
+	a, b := netip.MustParseAddrPort("127.0.0.1:1"), netip.MustParseAddrPort("127.0.0.1:2")
+	good := socket{state: stateEstablished, client: a, server: b, inode: 1}
+	if !good.joins(a, b) {
+		t.Error("an established connection is refused")
+	}
+	for state := uint8(0); state < 20; state++ {
+		s := good
+		if s.state = state; s.joins(a, b) != (state == stateEstablished) {
+			t.Errorf("state %d is judged wrongly", state)
+		}
+	}
+	for _, s := range []socket{
+		{state: 1, client: b, server: b, inode: 1}, {state: 1, client: a, server: a, inode: 1}, {state: 1, client: a, server: b},
+	} {
+		if s.joins(a, b) {
+			t.Errorf("%+v passes", s)
+		}
+	}
+}
+
 func TestOnlyLoopback(t *testing.T) {
 	_, h := held(t)
 	loop, far := netip.MustParseAddrPort("127.0.0.1:1"), netip.MustParseAddrPort("192.0.2.1:1")
@@ -264,7 +285,8 @@ func BenchmarkOwns(b *testing.B) {
 	}
 	p := &process{Process: Process{UID: uint32(os.Getuid()), PID: int32(os.Getpid())}, pidfd: pidfd}
 	defer p.close()
-	h := &Holder{Process: p.Process, process: p, expires: time.Now().Add(time.Hour)}
+	h := &Holder{Process: p.Process, process: p}
+	h.expireAt(time.Now().Add(time.Hour))
 	client, server := conn.LocalAddr().(*net.TCPAddr).AddrPort(), conn.RemoteAddr().(*net.TCPAddr).AddrPort()
 	for b.Loop() {
 		if err := h.Owns(client, server); err != nil {

@@ -46,11 +46,17 @@ func established(client, server netip.AddrPort) (socket, error) {
 			Hint: "it has to come from the broker's network namespace, and stay open", Err: err,
 		}
 	}
-	// Without such a connection the kernel answers with a socket that listens there.
-	if s.state != stateEstablished || s.client != client || s.server != server || s.inode == 0 {
+	if !s.joins(client, server) {
 		return socket{}, denied("it has to stay open until the answer has come", "the connection is no longer established")
 	}
 	return s, nil
+}
+
+// joins reports whether the socket is the end of an established connection between
+// these addresses: where there is none, the kernel answers with a socket that
+// listens at the first of them, and sockets that are closing belong to uid 0.
+func (s socket) joins(client, server netip.AddrPort) bool {
+	return s.state == stateEstablished && s.client == client && s.server == server && s.inode != 0
 }
 
 func unmapped(a netip.AddrPort) netip.AddrPort { return netip.AddrPortFrom(a.Addr().Unmap(), a.Port()) }

@@ -107,7 +107,8 @@ func (p *process) recent(profile string, now time.Time, left time.Duration) *Hol
 
 // add makes a ticket for a process, as it was seen now. The caller holds the lock.
 func (t *Table) add(p *process, seen Process, profile string, now time.Time) *Holder {
-	h := &Holder{Process: seen, Profile: profile, process: p, expires: now.Add(t.options.Lifetime)}
+	h := &Holder{Process: seen, Profile: profile, process: p}
+	h.expireAt(now.Add(t.options.Lifetime))
 	rand.Read(h.nonce[:])
 	h.hash = sha256.Sum256([]byte(t.ticket(h).Token))
 	t.holders[h.hash] = h
@@ -123,7 +124,7 @@ func (t *Table) ticket(h *Holder) Ticket {
 	mac.Write(h.nonce[:])
 	return Ticket{
 		Token:   Prefix + base64.RawURLEncoding.EncodeToString(mac.Sum(nil)),
-		Expires: h.expires.Round(0),
+		Expires: h.wall,
 	}
 }
 

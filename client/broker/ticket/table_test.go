@@ -145,13 +145,18 @@ func TestExpiry(t *testing.T) {
 
 func TestExpiredByEitherClock(t *testing.T) {
 	now := time.Now()
-	h := &Holder{expires: now.Add(time.Minute)}
+	h := &Holder{}
+	h.expireAt(now.Add(time.Minute))
 	if h.expired(now) || !h.expired(now.Add(time.Minute)) {
 		t.Error("a ticket lives until it expires")
 	}
-	// After a sleep of the machine the wall clock alone has gone on.
-	if !h.expired(now.Round(0).Add(2 * time.Minute)) {
+	h.wall = now.Round(0) // as after a sleep of the machine: the wall clock alone has gone on
+	if !h.expired(now) {
 		t.Error("the ticket survives a sleep")
+	}
+	h.expires, h.wall = now, now.Round(0).Add(time.Hour) // as after the clock was set back
+	if !h.expired(now) {
+		t.Error("the ticket survives a clock that was set back")
 	}
 }
 
@@ -159,7 +164,7 @@ func TestRenewedAfterHalfOfItsLife(t *testing.T) {
 	tickets := table(t, Options{Lifetime: time.Hour})
 	_, p := plugin(t)
 	first, h := issue(t, tickets, p, "prod")
-	h.expires = time.Now().Add(29 * time.Minute)
+	h.expireAt(time.Now().Add(29 * time.Minute))
 	second, _ := issue(t, tickets, p, "prod")
 	if second.Token == first.Token {
 		t.Error("got the old ticket in the second half of its life")
@@ -226,7 +231,7 @@ func TestRoomMadeByTheProcessItself(t *testing.T) {
 	tickets := table(t, Options{Total: 1, Lifetime: time.Hour})
 	_, p := plugin(t)
 	_, h := issue(t, tickets, p, "a")
-	h.expires = time.Now().Add(-time.Second)
+	h.expireAt(time.Now().Add(-time.Second))
 	if _, again := issue(t, tickets, p, "a"); again.Alive() != nil {
 		t.Error("the new ticket's process is not held")
 	}
