@@ -51,6 +51,18 @@ type Client struct {
 // it checks that only this user or root can replace the socket. The error is an
 // [*UnreachableError], which names the next step, unless ctx ended first.
 func Dial(ctx context.Context, o *Options) (*Client, error) {
+	c := New(o)
+	conn, err := c.pool.get(ctx, false)
+	if err != nil {
+		return nil, err
+	}
+	c.pool.put(conn, true)
+	return c, nil
+}
+
+// New is [Dial] without the connection: the first call makes it. It is for
+// programs that start whether or not there is an agent.
+func New(o *Options) *Client {
 	if o == nil {
 		o = &Options{}
 	}
@@ -60,12 +72,7 @@ func Dial(ctx context.Context, o *Options) (*Client, error) {
 	}
 	c := &Client{socket: path, timeout: o.Timeout}
 	c.pool = newPool(func(ctx context.Context) (*varlink.Conn, error) { return socket.Agent().Connect(ctx, path) })
-	conn, err := c.pool.get(ctx, false)
-	if err != nil {
-		return nil, err
-	}
-	c.pool.put(conn, true)
-	return c, nil
+	return c
 }
 
 // Socket returns the path of the socket that the client uses.

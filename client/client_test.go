@@ -238,6 +238,22 @@ func TestConcurrentCalls(t *testing.T) {
 	calls.Wait()
 }
 
+// A program that starts before the agent finds it later.
+func TestNewBeforeTheAgent(t *testing.T) {
+	agent := clienttest.Start(t)
+	agent.Stop()
+	c := client.New(&client.Options{Socket: agent.Socket})
+	defer c.Close()
+	var unreachable *client.UnreachableError
+	if _, err := c.Status(context.Background()); !errors.As(err, &unreachable) {
+		t.Errorf("without an agent: got %v, want an UnreachableError", err)
+	}
+	agent.Resume()
+	if _, err := c.Status(context.Background()); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestClosed(t *testing.T) {
 	c := dial(t, clienttest.Start(t).Socket)
 	c.Close()

@@ -57,8 +57,8 @@ var rules = []rule{
 		only:  []string{},
 	},
 	{
-		why:   "agent and broker listen in the same careful way, before they know anything else",
-		rooms: []string{"agent/socket"},
+		why:   "agent and broker keep to themselves and listen in the same careful way, before they know anything else",
+		rooms: []string{"agent/socket", "agent/harden"},
 		only:  []string{xsys + "/unix"},
 	},
 	{

@@ -20,6 +20,7 @@ import (
 	"syscall"
 	"time"
 
+	"holdfast/agent/harden"
 	"holdfast/agent/keys"
 	"holdfast/systemd/notify"
 )
@@ -60,7 +61,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 		return 2
 	}
 	log := slog.New(slog.NewTextHandler(stderr, nil))
-	if err := harden(); err != nil {
+	if err := harden.Process(); err != nil {
 		complain(stderr, err)
 		return 1
 	}

@@ -1,4 +1,8 @@
-package main
+// Package harden keeps a daemon's memory to itself.
+//
+// It protects against other programs of the same uid and against core files; not
+// against root, nor against a program that could change the daemon's file.
+package harden
 
 import (
 	"fmt"
@@ -7,10 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// harden makes the process's memory unreadable for its own uid and for core
+// Process makes the process's memory unreadable for its own uid and for core
 // files, and what it creates unreadable for everybody else. It comes before
 // anything that is worth reading is in memory.
-func harden() error {
+func Process() error {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return fmt.Errorf("PR_SET_DUMPABLE: %w", err)
 	}
