@@ -121,6 +121,22 @@ func TestFits(t *testing.T) {
 	wantDenied(t, notInit(stat{ppid: 1}), "is init", "")
 }
 
+// The plugin's parent ends, and the plugin is given another, while the broker looks.
+func TestParentThatChanges(t *testing.T) {
+	l, path := listen(t)
+	start(t, "plugin="+path, "wait")
+	p := identify(t, l)
+	child, err := childOf(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	former := start(t, "say=ready", "wait")
+	former.line()
+	child.ppid, child.start = former.pid(), 1<<60
+	stale := &process{Process: Process{UID: p.UID, PID: former.pid()}, pidfd: -1}
+	wantDenied(t, stale.inspect(p, child), "ended while the plugin asked", "")
+}
+
 func TestUnreadableIsDenied(t *testing.T) {
 	wantDenied(t, unreadable("the plugin", 7, errors.New("no")), "cannot be told", "/proc/7")
 	wantDenied(t, unreadable("the plugin", 7, peer.ErrGone), "has ended", "")

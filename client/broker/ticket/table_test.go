@@ -47,7 +47,7 @@ func issue(t *testing.T, table *Table, p *peer.Peer, profile string) (Ticket, *H
 func TestIssueAndCheck(t *testing.T) {
 	tickets := table(t, Options{})
 	kubectl, p := plugin(t)
-	before := time.Now()
+	open, before := pidfds(t), time.Now()
 	got, h := issue(t, tickets, p, "prod")
 	if len(got.Token) != len(Prefix)+43 || !strings.HasPrefix(got.Token, Prefix) {
 		t.Errorf("got a token of %d bytes, want 256 bits with the prefix", len(got.Token))
@@ -66,13 +66,16 @@ func TestIssueAndCheck(t *testing.T) {
 	if other.Token == got.Token || tickets.Count("prod") != 1 || tickets.Count("test") != 1 {
 		t.Errorf("profiles share tickets: %d, %d", tickets.Count("prod"), tickets.Count("test"))
 	}
-	if n := descriptors(t); n != 1 {
+	if n := pidfds(t) - open; n != 1 {
 		t.Errorf("got %d pidfds for one process", n)
+	}
+	if tickets.ForgetAll(""); pidfds(t) != open {
+		t.Error("a pidfd was left open")
 	}
 }
 
-// descriptors counts this process's pidfds, without those of peers.
-func descriptors(t *testing.T) int {
+// pidfds counts the pidfds that this process has open.
+func pidfds(t *testing.T) int {
 	t.Helper()
 	entries, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
@@ -80,19 +83,11 @@ func descriptors(t *testing.T) int {
 	}
 	n := 0
 	for _, e := range entries {
-		target, _ := os.Readlink("/proc/self/fd/" + e.Name())
-		if strings.Contains(target, "pidfd") {
+		if target, _ := os.Readlink("/proc/self/fd/" + e.Name()); strings.Contains(target, "pidfd") {
 			n++
 		}
 	}
-	return n - peersOpen(t)
-}
-
-// peersOpen counts the pidfds of children and peers of the test, which are for
-// processes that are no table's: each worker has one of os/exec, each peer one.
-func peersOpen(t *testing.T) int {
-	t.Helper()
-	return 2 // one worker, one peer: what TestIssueAndCheck has
+	return n
 }
 
 func TestCheckRefuses(t *testing.T) {
