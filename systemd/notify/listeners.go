@@ -13,33 +13,54 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Socket is a listening Unix socket that the daemon wants from systemd.
+// Socket is a listening socket that the daemon wants from systemd: a Unix socket,
+// or with Loopback a TCP socket that this machine alone can reach.
 type Socket struct {
-	Name string      // its name in LISTEN_FDNAMES (FileDescriptorName= of the unit)
-	Path string      // where it is bound; never an abstract name
-	Mode fs.FileMode // the permissions that its file may have at most: of these the write bits count
+	Name     string      // its name in LISTEN_FDNAMES (FileDescriptorName= of the unit)
+	Path     string      // where it is bound; never an abstract name
+	Mode     fs.FileMode // the permissions that its file may have at most: of these the write bits count
+	Loopback bool        // it is bound to a port of 127.0.0.0/8 instead
+	Optional bool        // systemd need not pass it; those come last
 }
 
-// Listeners takes over the sockets that systemd passed to this process. They must
+// Listeners is [All] for daemons that want nothing but Unix sockets.
+func Listeners(wanted ...Socket) (map[string]*net.UnixListener, error) {
+	all, err := All(wanted...)
+	if all == nil || err != nil {
+		return nil, err
+	}
+	listeners := map[string]*net.UnixListener{}
+	for name, l := range all {
+		unixListener, ok := l.(*net.UnixListener)
+		if !ok {
+			return nil, fmt.Errorf("socket activation: %s is a %T", name, l)
+		}
+		listeners[name] = unixListener
+	}
+	return listeners, nil
+}
+
+// All takes over the sockets that systemd passed to this process. They must
 // be the wanted ones, each once, and nothing else; the order does not matter where
-// they have names. Listeners returns nil without an error when systemd passed
+// they have names. All returns nil without an error when systemd passed
 // none because the process was not started by a socket unit. An error says which
-// descriptor is wrong and why; the process should then end.
+// descriptor is wrong and why; the process should then end. A Unix socket's
+// listener is a [*net.UnixListener], a loopback one's a [*net.TCPListener].
 //
 // The environment variables are removed, so that children do not take them for
 // theirs, and closing a listener leaves the socket's file alone: it is systemd's.
-// Call Listeners once, before the process opens files: a descriptor that the
+// Call it once, before the process opens files: a descriptor that the
 // environment promises and that is closed could otherwise be another file by now.
-func Listeners(wanted ...Socket) (map[string]*net.UnixListener, error) {
+func All(wanted ...Socket) (map[string]net.Listener, error) {
 	if os.Getenv("LISTEN_PID") != strconv.Itoa(os.Getpid()) {
 		return nil, nil
 	}
 	count, named := os.Getenv("LISTEN_FDS"), os.Getenv("LISTEN_FDNAMES") != ""
 	files := activation.Files(true)
-	if len(files) != len(wanted) {
-		return nil, fmt.Errorf("socket activation: LISTEN_FDS is %q, want %d (%s)", count, len(wanted), names(wanted))
+	if n := required(wanted); len(files) < n || len(files) > len(wanted) {
+		return nil, fmt.Errorf("socket activation: LISTEN_FDS is %q, want %d (%s)", count, n, names(wanted))
 	}
-	listeners := map[string]*net.UnixListener{}
+	listeners := map[string]net.Listener{}
 	for i, f := range files {
 		want, err := wanted[i], error(nil)
 		if named {
@@ -52,7 +73,22 @@ func Listeners(wanted ...Socket) (map[string]*net.UnixListener, error) {
 			return nil, fmt.Errorf("socket activation: file descriptor %d (%s): %w", firstDescriptor+i, f.Name(), err)
 		}
 	}
+	for _, s := range wanted {
+		if !s.Optional && listeners[s.Name] == nil {
+			return nil, fmt.Errorf("socket activation: %s was not passed", s.Name)
+		}
+	}
 	return listeners, nil
+}
+
+// required returns how many of the sockets have to be there.
+func required(wanted []Socket) (n int) {
+	for _, s := range wanted {
+		if !s.Optional {
+			n++
+		}
+	}
+	return n
 }
 
 // firstDescriptor is SD_LISTEN_FDS_START of sd_listen_fds(3).
@@ -67,7 +103,7 @@ func names(sockets []Socket) string {
 }
 
 // find returns the wanted socket of that name unless it has been taken.
-func find(wanted []Socket, name string, taken map[string]*net.UnixListener) (Socket, error) {
+func find(wanted []Socket, name string, taken map[string]net.Listener) (Socket, error) {
 	for _, s := range wanted {
 		if s.Name != name {
 			continue
@@ -81,7 +117,7 @@ func find(wanted []Socket, name string, taken map[string]*net.UnixListener) (Soc
 }
 
 // take makes a listener of a descriptor that is what was wanted.
-func take(f *os.File, want Socket) (*net.UnixListener, error) {
+func take(f *os.File, want Socket) (net.Listener, error) {
 	if err := check(int(f.Fd()), want); err != nil {
 		return nil, err
 	}
@@ -90,22 +126,28 @@ func take(f *os.File, want Socket) (*net.UnixListener, error) {
 		return nil, err
 	}
 	f.Close()
-	unixListener, ok := l.(*net.UnixListener)
-	if !ok {
-		l.Close()
-		return nil, fmt.Errorf("is a %T", l)
+	switch l := l.(type) {
+	case *net.UnixListener:
+		l.SetUnlinkOnClose(false)
+		return l, nil
+	case *net.TCPListener:
+		return l, nil
 	}
-	unixListener.SetUnlinkOnClose(false)
-	return unixListener, nil
+	l.Close()
+	return nil, fmt.Errorf("is a %T", l)
 }
 
 // check finds out whether a descriptor is the wanted socket.
 func check(fd int, want Socket) error {
+	domain, notIt := unix.AF_UNIX, "is not a Unix socket"
+	if want.Loopback {
+		domain, notIt = unix.AF_INET, "is not an IPv4 socket"
+	}
 	options := []struct {
 		option, want int
 		wrong        string
 	}{
-		{unix.SO_DOMAIN, unix.AF_UNIX, "is not a Unix socket"},
+		{unix.SO_DOMAIN, domain, notIt},
 		{unix.SO_TYPE, unix.SOCK_STREAM, "is not a stream socket"},
 		{unix.SO_ACCEPTCONN, 1, "is not listening"},
 	}
@@ -122,7 +164,26 @@ func check(fd int, want Socket) error {
 			return errors.New(o.wrong)
 		}
 	}
+	if want.Loopback {
+		return checkLoopback(fd)
+	}
 	return checkPath(fd, want)
+}
+
+// checkLoopback wants an address that no other machine can reach.
+func checkLoopback(fd int) error {
+	address, err := unix.Getsockname(fd)
+	if err != nil {
+		return os.NewSyscallError("getsockname", err)
+	}
+	bound, ok := address.(*unix.SockaddrInet4)
+	if !ok {
+		return fmt.Errorf("has an address of type %T", address)
+	}
+	if ip := net.IP(bound.Addr[:]); !ip.IsLoopback() {
+		return fmt.Errorf("is bound to %s, which is not this machine's alone", ip)
+	}
+	return nil
 }
 
 func checkPath(fd int, want Socket) error {

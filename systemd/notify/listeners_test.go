@@ -18,6 +18,7 @@ import (
 
 // The test program is also the daemon that gets the sockets: it is started again
 // with the wanted ones in this variable, as NAME=PATH=MODE separated by spaces.
+// The path "loopback" stands for an optional loopback socket.
 const childVariable = "HOLDFAST_TEST_WANTED"
 
 func TestMain(m *testing.M) {
@@ -34,9 +35,13 @@ func child(specs []string) int {
 	for _, spec := range specs {
 		parts := strings.Split(spec, "=")
 		mode, _ := strconv.ParseUint(parts[2], 8, 32)
-		wanted = append(wanted, Socket{parts[0], parts[1], fs.FileMode(mode)})
+		s := Socket{Name: parts[0], Path: parts[1], Mode: fs.FileMode(mode)}
+		if s.Path == "loopback" {
+			s = Socket{Name: s.Name, Loopback: true, Optional: true}
+		}
+		wanted = append(wanted, s)
 	}
-	listeners, err := Listeners(wanted...)
+	listeners, err := listeners(wanted)
 	if err != nil {
 		fmt.Println(err)
 		return 1
@@ -57,6 +62,20 @@ func child(specs []string) int {
 		l.Close()
 	}
 	return 0
+}
+
+// listeners asks for Unix sockets as the agent does, and for others as the broker
+// does.
+func listeners(wanted []Socket) (map[string]net.Listener, error) {
+	if wanted[len(wanted)-1].Loopback {
+		return All(wanted...)
+	}
+	all := map[string]net.Listener{}
+	unixListeners, err := Listeners(wanted...)
+	for name, l := range unixListeners {
+		all[name] = l
+	}
+	return all, err
 }
 
 func self(t *testing.T) string {
@@ -181,6 +200,71 @@ func TestListenersRefuse(t *testing.T) {
 	if got := withSockets(t, agent, one, good); !strings.HasPrefix(got, third+"lstat "+path) {
 		t.Errorf("removed: got %s", got)
 	}
+}
+
+// The broker's loopback socket may come with its Unix socket, or not at all.
+func TestLoopback(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "broker.sock")
+	broker := unixSocket(t, syscall.SOCK_STREAM, path, 0o600)
+	wanted := "broker=" + path + "=600 loopback=loopback=0"
+	both := "LISTEN_FDS=2 LISTEN_FDNAMES=broker:loopback"
+	elsewhere, err := net.Listen("tcp4", "0.0.0.0:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer elsewhere.Close()
+	open, err := elsewhere.(*net.TCPListener).File()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer open.Close()
+	for name, test := range map[string]struct {
+		environment string
+		files       []*os.File
+		want        string
+	}{
+		"reachable from elsewhere": {both, []*os.File{broker, open}, "socket activation: file descriptor 4 (loopback): is bound to 0.0.0.0, which is not this machine's alone"},
+		"a Unix socket":            {both, []*os.File{broker, broker}, "socket activation: file descriptor 4 (loopback): is not an IPv4 socket"},
+		"alone":                    {"LISTEN_FDS=1 LISTEN_FDNAMES=loopback", []*os.File{tcpSocket(t)}, "socket activation: broker was not passed"},
+		"three":                    {"LISTEN_FDS=3", []*os.File{broker, broker, broker}, `socket activation: LISTEN_FDS is "3", want 1 (broker, loopback)`},
+	} {
+		if got := withSockets(t, wanted, test.environment, test.files...); got != test.want {
+			t.Errorf("%s:\ngot  %s\nwant %s", name, got, test.want)
+		}
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	loopback, err := l.(*net.TCPListener).File()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer loopback.Close()
+	answers := make(chan string, 2)
+	go func() { answers <- dial(path) }()
+	go func() {
+		conn, err := net.Dial("tcp", l.Addr().String())
+		if err != nil {
+			answers <- err.Error()
+			return
+		}
+		answers <- firstLine(conn)
+	}()
+	if got := withSockets(t, wanted, both, broker, loopback); got != `2 sockets, LISTEN_FDS ""` {
+		t.Fatalf("got %s", got)
+	}
+	for range 2 {
+		if got := <-answers; got != "broker" && got != "loopback" {
+			t.Errorf("got %s", got)
+		}
+	}
+	go func() { answers <- dial(path) }()
+	if got := withSockets(t, wanted, "LISTEN_FDS=1 LISTEN_FDNAMES=broker", broker); got != `1 sockets, LISTEN_FDS ""` {
+		t.Errorf("without the optional one: got %s", got)
+	}
+	<-answers
 }
 
 // A promised descriptor that is closed may meanwhile be a file of the Go runtime;
