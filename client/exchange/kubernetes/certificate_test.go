@@ -81,6 +81,32 @@ func TestWaitOutlastsTheServer(t *testing.T) {
 	}
 }
 
+// A watch that is forbidden stays forbidden.
+func TestForbiddenWatch(t *testing.T) {
+	server, c, waits := start(t)
+	server.Change(func(c *apiserver.Conduct) { c.Decision, c.NoWatch = apiserver.Hold, true })
+	csr, _ := request(t, alice())
+	asked := 0
+	c.pause = func(ctx context.Context, d time.Duration) error {
+		if asked++; asked == 4 {
+			server.Decide(server.RequestNames()[0], apiserver.Issue)
+		}
+		return waits.pause(ctx, d)
+	}
+	if _, err := c.RequestCertificate(soon(t), CertificateRequest{CSR: csr, SignerName: signer}); err != nil {
+		t.Fatal(err)
+	}
+	watches := 0
+	for _, r := range server.Requests() {
+		if strings.HasPrefix(r, "GET "+requestsPath+" by") {
+			watches++
+		}
+	}
+	if watches != 1 {
+		t.Errorf("asked for %d watches in %q", watches, server.Requests())
+	}
+}
+
 func TestDecisions(t *testing.T) {
 	for decision, want := range map[string]string{apiserver.Deny: "was denied: not \ufffd[31mtoday", apiserver.Fail: "failed: not"} {
 		server, c, _ := start(t)
