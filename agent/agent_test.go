@@ -56,6 +56,7 @@ type device struct {
 	asked   atomic.Int32
 	refuse  error // what Import answers
 	persist func() error
+	unseal  func([]byte) []byte // what becomes of a secret that was opened
 }
 
 // Import implements keys.Backend.
@@ -84,6 +85,15 @@ func (d *device) Persist(ctx context.Context, m keys.Material) error {
 func (d *device) Delete(ctx context.Context, m keys.Material) error {
 	d.deleted.Add(1)
 	return d.Memory.Delete(ctx, m)
+}
+
+// Unseal implements keys.Sealer.
+func (d *device) Unseal(ctx context.Context, sealed json.RawMessage) ([]byte, error) {
+	secret, err := d.Memory.Unseal(ctx, sealed)
+	if err == nil && d.unseal != nil {
+		secret = d.unseal(secret)
+	}
+	return secret, err
 }
 
 func newRig(t testing.TB, change ...func(*rig)) *rig {

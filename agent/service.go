@@ -35,6 +35,9 @@ func (a *Agent) newService() *varlink.Service {
 				"SignCertificateRequest": handle(a, (*request).signCertificateRequest),
 				"UnlockKey":              handle(a, (*request).unlockKey),
 				"LockKeys":               handle(a, (*request).lockKeys),
+				"Seal":                   handle(a, (*request).seal),
+				"Unseal":                 handle(a, (*request).unseal),
+				"DeleteSealed":           handle(a, (*request).deleteSealed),
 				"GetStatus":              handle(a, (*request).getStatus),
 				"CheckPolicy":            handle(a, (*request).checkPolicy),
 				"TailAudit":              handle(a, (*request).tailAudit),
@@ -63,6 +66,7 @@ func handle[P, R any](a *Agent, do func(*request, context.Context, *P) (*R, erro
 		if err != nil {
 			return err
 		}
+		defer wipe(reply)
 		return call.Reply(reply)
 	}
 }

@@ -1,0 +1,240 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"crypto/subtle"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"holdfast/agent/keys"
+	"holdfast/agent/policy"
+	"holdfast/agent/store"
+	"holdfast/agent/wire"
+)
+
+// seal has a device seal a secret, and stores it when the device has given it
+// back once. Sealed secrets are their owner's alone: there are none of the
+// machine's, and their names have nothing to do with those of keys.
+func (r *request) seal(ctx context.Context, p *wire.SealParameters) (*wire.Empty, error) {
+	defer clear(p.Secret)
+	if err := keys.CheckName(p.Name); err != nil {
+		return nil, err
+	}
+	if err := keys.CheckSecret(p.Secret); err != nil {
+		return nil, err
+	}
+	e, err := r.allowSealed(policy.Seal, p.Name)
+	if err != nil {
+		return nil, err
+	}
+	if r.sealedBefore(p) {
+		return &wire.Empty{}, nil
+	}
+	d, err := r.sealingDevice(p)
+	if err != nil {
+		return nil, r.deny(e, err)
+	}
+	if err := r.permit(e); err != nil {
+		return nil, err
+	}
+	err = r.sealOn(ctx, d, p)
+	if err != nil && r.sealedBefore(p) {
+		err = nil // the first call was still at it when this one began
+	}
+	if err := r.outcome(e, err); err != nil {
+		return nil, err
+	}
+	return &wire.Empty{}, nil
+}
+
+// allowSealed asks the policy about one of the caller's own sealed secrets, and
+// records a refusal. Whether there is one by that name changes nothing.
+func (r *request) allowSealed(op policy.Operation, name string) (entry, error) {
+	d := r.decide(op, name, r.self())
+	e := entry{op: op, key: name, owner: r.self()}
+	if !d.Allowed {
+		return e, r.deny(e, deniedSealed(op, name, r.conn.peer.UID))
+	}
+	e.rule = d.Rule
+	return e, nil
+}
+
+// deniedSealed is the answer for a sealed secret that is missing and for one that
+// policy does not let the caller touch.
+func deniedSealed(op policy.Operation, name string, uid uint32) error {
+	return &keys.Error{
+		Kind: keys.Denied, Message: fmt.Sprintf("there is no sealed secret %q that uid %d may use for %s", name, uid, op),
+		Hint: "`holdfast policy check` names the rule that decides",
+	}
+}
+
+// sealedBefore reports whether p is a request that was carried out already, sent
+// again.
+func (r *request) sealedBefore(p *wire.SealParameters) bool {
+	old, ok := r.agent.Store.GetSealed(r.conn.peer.UID, p.Name)
+	return ok && p.RequestID != "" && p.RequestID == old.RequestID
+}
+
+// sealingDevice returns the device to seal with, or refuses what is known not to
+// work before any device is asked.
+func (r *request) sealingDevice(p *wire.SealParameters) (*device, error) {
+	uid := r.conn.peer.UID
+	if _, taken := r.agent.Store.GetSealed(uid, p.Name); taken && !p.Replace {
+		return nil, &keys.Error{
+			Kind: keys.BadRequest, Message: fmt.Sprintf("sealed secret %q already exists", p.Name),
+			Hint: "choose another name, or replace it",
+		}
+	}
+	d, err := r.agent.device(p.Backend)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := sealer(d); err != nil {
+		return nil, err
+	}
+	if r.agent.System && uid != machine {
+		return d, r.agent.made.limit(uid, 1, "new keys and sealed secrets")
+	}
+	return d, nil
+}
+
+// sealer returns the ability of d to seal.
+func sealer(d *device) (keys.Sealer, error) {
+	s, ok := d.backend.(keys.Sealer)
+	if !ok {
+		return nil, &keys.Error{Kind: keys.Unsupported, Message: "backend " + d.backend.Name() + " seals nothing", Hint: "a TPM does"}
+	}
+	return s, nil
+}
+
+// sealOn seals p's secret on d, opens it again, and stores it.
+func (r *request) sealOn(ctx context.Context, d *device, p *wire.SealParameters) error {
+	s, err := sealer(d)
+	if err != nil {
+		return err
+	}
+	secret := bytes.Clone(p.Secret) // the work may go on when its caller has left and wiped theirs
+	sealed, err := ask(ctx, d, r.caller(), func(ctx context.Context) (json.RawMessage, error) {
+		defer clear(secret)
+		if !r.decide(policy.Seal, p.Name, r.self()).Allowed { // the policy may be another one by now
+			return nil, deniedSealed(policy.Seal, p.Name, r.conn.peer.UID)
+		}
+		return sealAndOpen(ctx, s, secret)
+	})
+	if err == nil {
+		err = r.stillThere()
+	}
+	if err != nil {
+		return err
+	}
+	now := d.look(ctx, statusPatience)
+	return unwritten(r.agent.Store.PutSealed(store.Sealed{
+		Name: p.Name, Owner: r.self(), Created: time.Now().UTC().Truncate(time.Second), RequestID: p.RequestID,
+		Made:    store.Made{Device: now.Device, Maker: now.Maker, Software: now.Software},
+		Backend: d.backend.Name(), Device: sealed,
+	}, p.Replace))
+}
+
+// sealAndOpen seals secret and has the device give it back, so that nobody throws
+// away what only a record says is safe.
+func sealAndOpen(ctx context.Context, s keys.Sealer, secret []byte) (json.RawMessage, error) {
+	sealed, err := s.Seal(ctx, secret)
+	if err != nil {
+		return nil, err
+	}
+	back, err := s.Unseal(ctx, sealed)
+	defer clear(back)
+	if err == nil && subtle.ConstantTimeCompare(back, secret) != 1 {
+		err = &keys.Error{Kind: keys.KeyMismatch, Message: "the device does not give back what it sealed"}
+	}
+	return sealed, err
+}
+
+// unseal is the path of a signature, with a secret at its end: policy, audit,
+// queue, device, the caller still there, audit, reply.
+func (r *request) unseal(ctx context.Context, p *wire.NameParameters) (*wire.UnsealReply, error) {
+	rec, e, err := r.findSealed(policy.Unseal, p.Name)
+	if err != nil {
+		return nil, err
+	}
+	d, err := r.agent.device(rec.Backend)
+	if err != nil {
+		return nil, r.deny(e, err)
+	}
+	s, err := sealer(d)
+	if err != nil {
+		return nil, r.deny(e, err)
+	}
+	if err := r.permit(e); err != nil {
+		return nil, err
+	}
+	secret, err := ask(ctx, d, r.caller(), func(ctx context.Context) ([]byte, error) {
+		if err := r.stillSealed(rec); err != nil {
+			return nil, err
+		}
+		return s.Unseal(ctx, rec.Device)
+	})
+	if err == nil {
+		err = r.stillThere()
+	}
+	if err := r.outcome(e, err); err != nil {
+		clear(secret)
+		return nil, err
+	}
+	return &wire.UnsealReply{Secret: secret}, nil
+}
+
+// findSealed resolves the name of one of the caller's own sealed secrets and asks
+// the policy. One that is missing and one that is forbidden give the same answer,
+// and the same record.
+func (r *request) findSealed(op policy.Operation, name string) (store.Sealed, entry, error) {
+	e := entry{op: op, key: name, owner: r.self()}
+	if err := keys.CheckName(name); err != nil {
+		return store.Sealed{}, e, err
+	}
+	rec, ok := r.agent.Store.GetSealed(r.conn.peer.UID, name)
+	d := r.decide(op, name, r.self())
+	if !ok || !d.Allowed {
+		return store.Sealed{}, e, r.deny(e, deniedSealed(op, name, r.conn.peer.UID))
+	}
+	e.rule = d.Rule
+	return rec, e, nil
+}
+
+// stillSealed decides once more when the caller's turn has come.
+func (r *request) stillSealed(rec store.Sealed) error {
+	now, ok := r.agent.Store.GetSealed(rec.Owner.UID, rec.Name)
+	if !ok || now.Generation != rec.Generation || !r.decide(policy.Unseal, rec.Name, r.self()).Allowed {
+		return deniedSealed(policy.Unseal, rec.Name, r.conn.peer.UID)
+	}
+	return nil
+}
+
+// deleteSealed forgets a sealed secret. No device holds anything of it.
+func (r *request) deleteSealed(_ context.Context, p *wire.NameParameters) (*wire.Empty, error) {
+	if err := r.agent.paper.limit(r.conn.peer.UID, 1, "deletions"); err != nil {
+		return nil, err
+	}
+	rec, e, err := r.findSealed(policy.Seal, p.Name)
+	if err != nil {
+		return nil, err
+	}
+	e.detail = map[string]string{"what": "delete"}
+	if err := r.permit(e); err != nil {
+		return nil, err
+	}
+	err = unwritten(r.agent.Store.DeleteSealed(rec.Owner.UID, rec.Name))
+	if err := r.outcome(e, err); err != nil {
+		return nil, err
+	}
+	return &wire.Empty{}, nil
+}
+
+// wipe clears what a reply held once it has left.
+func wipe(reply any) {
+	if u, ok := reply.(*wire.UnsealReply); ok {
+		clear(u.Secret)
+	}
+}

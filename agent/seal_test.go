@@ -1,0 +1,357 @@
+package agent_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"holdfast/agent/keys"
+	"holdfast/agent/policy"
+	"holdfast/agent/store"
+	"holdfast/agent/wire"
+)
+
+// aSecret is one to look for.
+const aSecret = "a secret to look for in logs"
+
+func (r *rig) seal(name string, change ...func(*wire.SealParameters)) error {
+	r.t.Helper()
+	p := wire.SealParameters{Name: name, Secret: []byte(aSecret)}
+	for _, c := range change {
+		c(&p)
+	}
+	return r.call(wire.Seal, p, &wire.Empty{})
+}
+
+func (r *rig) unseal(name string) (string, error) {
+	r.t.Helper()
+	var reply wire.UnsealReply
+	err := r.call(wire.Unseal, wire.NameParameters{Name: name}, &reply)
+	return string(reply.Secret), err
+}
+
+func (r *rig) wantUnseals(name, want string) {
+	r.t.Helper()
+	if got, err := r.unseal(name); err != nil || got != want {
+		r.t.Errorf("unseal %s: got %q, %v, want %q", name, got, err, want)
+	}
+}
+
+func replacing(p *wire.SealParameters) { p.Replace, p.Secret = true, []byte("another") }
+
+func TestSealedSecretComesBack(t *testing.T) {
+	r := newRig(t)
+	r.create("web", keys.TLSClient) // its name has nothing to do with the secret's
+	if err := r.seal("web"); err != nil {
+		t.Fatal(err)
+	}
+	r.wantUnseals("web", aSecret)
+	wantKind(t, r.seal("web"), keys.BadRequest)
+	r.wantUnseals("web", aSecret)
+	r.restart()
+	r.wantUnseals("web", aSecret)
+	if err := r.seal("web", replacing); err != nil {
+		t.Error(err)
+	}
+	r.wantUnseals("web", "another")
+	if err := r.call(wire.DeleteSealed, wire.NameParameters{Name: "web"}, &wire.Empty{}); err != nil {
+		t.Error(err)
+	}
+	_, err := r.unseal("web")
+	wantKind(t, err, keys.Denied)
+	wantKind(t, r.call(wire.DeleteSealed, wire.NameParameters{Name: "web"}, &wire.Empty{}), keys.Denied)
+	if _, err := r.signClient("web"); err != nil {
+		t.Errorf("the key of that name: %v", err)
+	}
+}
+
+func TestSealRefuses(t *testing.T) {
+	r := newRig(t)
+	for name, c := range map[string]struct {
+		change func(*wire.SealParameters)
+		want   keys.Kind
+	}{
+		"an empty secret":   {func(p *wire.SealParameters) { p.Secret = []byte{} }, keys.BadRequest},
+		"a long one":        {func(p *wire.SealParameters) { p.Secret = make([]byte, keys.MaxSecret+1) }, keys.BadRequest},
+		"a bad name":        {func(p *wire.SealParameters) { p.Name = "../x" }, keys.BadRequest},
+		"no such backend":   {func(p *wire.SealParameters) { p.Backend = "piv" }, keys.Unsupported},
+		"a long request id": {func(p *wire.SealParameters) { p.RequestID = strings.Repeat("x", 300) }, keys.BadRequest},
+	} {
+		t.Run(name, func(t *testing.T) { wantKind(t, r.seal("s", c.change), c.want) })
+	}
+	if _, ok := r.store.GetSealed(uint32(os.Getuid()), "s"); ok {
+		t.Error("something was stored")
+	}
+	r.memory.Fail(&keys.Error{Kind: keys.DeviceLocked, Message: "locked"})
+	wantKind(t, r.seal("s"), keys.DeviceLocked)
+	r.memory.Fail(nil)
+	if err := r.seal("s"); err != nil {
+		t.Error(err)
+	}
+	r.memory.Fail(&keys.Error{Kind: keys.IdentityChanged, Message: "another one"})
+	_, err := r.unseal("s")
+	wantKind(t, err, keys.IdentityChanged)
+}
+
+// A device that does not give back what it sealed is found out while the secret is
+// still in its owner's hands.
+func TestSealedSecretIsTried(t *testing.T) {
+	r := newRig(t)
+	r.memory.unseal = func(secret []byte) []byte { secret[0] ^= 1; return secret }
+	wantKind(t, r.seal("s"), keys.KeyMismatch)
+	if _, ok := r.store.GetSealed(uint32(os.Getuid()), "s"); ok {
+		t.Error("it was stored")
+	}
+}
+
+func TestRepeatedSealIsOne(t *testing.T) {
+	r := newRig(t)
+	once := func(p *wire.SealParameters) { p.RequestID = "one" }
+	var all sync.WaitGroup
+	for i := range 4 {
+		all.Go(func() {
+			if err := r.seal("s", once); err != nil {
+				t.Errorf("call %d: %v", i, err)
+			}
+		})
+	}
+	all.Wait()
+	if rec, _ := r.store.GetSealed(uint32(os.Getuid()), "s"); rec.Generation != 1 {
+		t.Errorf("it was written %d times", rec.Generation)
+	}
+	if err := r.seal("s", once, replacing); err != nil { // the first one's reply was lost, say
+		t.Error(err)
+	}
+	r.wantUnseals("s", aSecret)
+	wantKind(t, r.seal("s", func(p *wire.SealParameters) { p.RequestID = "two" }), keys.BadRequest)
+}
+
+// What is missing and what is forbidden get the same answer and the same record.
+func TestMissingAndForbiddenSecretsLookTheSame(t *testing.T) {
+	rules := fmt.Sprintf("version: 1\nrules:\n- allow: [seal]\n  uids: [%d]\n  owner: self\n- allow: [unseal]\n  uids: [%d]\n  keys: [open]\n  owner: self\n", os.Getuid(), os.Getuid())
+	r := newRig(t, func(r *rig) {
+		r.policy = func() (*policy.Policy, error) { return policy.Parse("policy.yaml", []byte(rules)) }
+	})
+	for _, name := range []string{"open", "hidden"} {
+		if err := r.seal(name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.wantUnseals("open", aSecret)
+	answers, records := map[string]string{}, map[string]string{}
+	for _, name := range []string{"hidden", "nosuch"} {
+		_, err := r.unseal(name)
+		wantKind(t, err, keys.Denied)
+		e, _ := keys.AsError(err)
+		answers[name] = strings.ReplaceAll(e.Message+"; "+e.Hint, name, "NAME")
+		lines := r.auditLines()
+		var rec map[string]any
+		if err := json.Unmarshal([]byte(lines[len(lines)-1]), &rec); err != nil {
+			t.Fatal(err)
+		}
+		for _, part := range []string{"time", "seq", "request", "prev", "caller"} {
+			delete(rec, part)
+		}
+		records[name] = strings.ReplaceAll(fmt.Sprint(rec), name, "NAME")
+	}
+	if answers["hidden"] != answers["nosuch"] {
+		t.Errorf("a forbidden secret answers %s, a missing one %s", answers["hidden"], answers["nosuch"])
+	}
+	if records["hidden"] != records["nosuch"] {
+		t.Errorf("the records tell them apart:\n%s\n%s", records["hidden"], records["nosuch"])
+	}
+}
+
+// Decision before the device, outcome before the reply, the name and never the
+// secret; without the record nothing happens.
+func TestSealingIsAudited(t *testing.T) {
+	r := newRig(t)
+	if err := r.seal("mine"); err != nil {
+		t.Fatal(err)
+	}
+	r.wantUnseals("mine", aSecret)
+	if err := r.call(wire.DeleteSealed, wire.NameParameters{Name: "mine"}, &wire.Empty{}); err != nil {
+		t.Fatal(err)
+	}
+	var said []string
+	for _, line := range r.auditLines() {
+		var rec struct{ Kind, Operation, Key, Decision, Outcome string }
+		if err := json.Unmarshal([]byte(line), &rec); err != nil {
+			t.Fatal(err)
+		}
+		if rec.Key == "mine" {
+			said = append(said, rec.Operation+" "+rec.Decision+rec.Outcome)
+		}
+		for _, form := range []string{aSecret, base64.StdEncoding.EncodeToString([]byte(aSecret))} {
+			if strings.Contains(line, form) {
+				t.Errorf("the log has the secret: %s", line)
+			}
+		}
+	}
+	if got, want := strings.Join(said, ", "), "seal allow, seal ok, unseal allow, unseal ok, seal allow, seal ok"; got != want {
+		t.Errorf("the log says %q, want %q", got, want)
+	}
+	if err := r.seal("mine"); err != nil {
+		t.Fatal(err)
+	}
+	r.logClosed = true
+	r.audit.Close() // from here on nothing can be appended
+	secret, err := r.unseal("mine")
+	wantKind(t, err, keys.Internal)
+	if secret != "" {
+		t.Error("the secret left without a record")
+	}
+	wantKind(t, r.seal("more"), keys.Internal)
+	if _, ok := r.store.GetSealed(uint32(os.Getuid()), "more"); ok {
+		t.Error("it was sealed without a record")
+	}
+}
+
+// Nothing of the secret is in the state directory.
+func TestSealedSecretIsNotOnTheDisk(t *testing.T) {
+	r := newRig(t)
+	if err := r.seal("mine"); err != nil {
+		t.Fatal(err)
+	}
+	files := 0
+	err := filepath.WalkDir(r.dir, func(path string, d os.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return err
+		}
+		files++
+		data, err := os.ReadFile(path)
+		if bytes.Contains(data, []byte(aSecret)) || bytes.Contains(data, []byte(base64.StdEncoding.EncodeToString([]byte(aSecret)))) {
+			t.Errorf("%s holds the secret", path)
+		}
+		return err
+	})
+	if err != nil || files < 3 {
+		t.Errorf("looked at %d files: %v", files, err)
+	}
+}
+
+// A right that is taken away while an Unseal waits is gone when its turn comes.
+func TestWaitingUnsealIsDecidedAgain(t *testing.T) {
+	for name, takeAway := range map[string]func(*rig) error{
+		"policy": func(r *rig) error {
+			r.policy = func() (*policy.Policy, error) {
+				return policy.Parse("policy.yaml", []byte("version: 1\nrules:\n- deny: [unseal]\n  anyone: true\n- allow: [all]\n  uids: [0]\n  owner: self\n"))
+			}
+			return r.agent.Reload()
+		},
+		"secret": func(r *rig) error { return r.store.DeleteSealed(uint32(os.Getuid()), "mine") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			r.create("other", keys.TLSClient)
+			if err := r.seal("mine"); err != nil {
+				t.Fatal(err)
+			}
+			release := r.memory.Block()
+			held, result := make(chan error, 1), make(chan error, 1)
+			go func() { _, err := r.signClient("other"); held <- err }() // holds the device
+			r.memory.WaitBlocked()
+			go func() { _, err := r.unseal("mine"); result <- err }()
+			r.waitForRecord(`"key":"mine"`, `"decision":"allow"`, `"operation":"unseal"`)
+			if err := takeAway(r); err != nil {
+				t.Fatal(err)
+			}
+			release()
+			<-held
+			wantKind(t, <-result, keys.Denied)
+		})
+	}
+}
+
+// A process that ends while the device works for it takes the secret with it.
+func TestSecretForAnEndedProcessStaysHere(t *testing.T) {
+	r := newRig(t)
+	if err := r.seal("mine"); err != nil {
+		t.Fatal(err)
+	}
+	conn, end := r.handedOver()
+	release := r.memory.Block()
+	var reply wire.UnsealReply
+	result := make(chan error, 1)
+	go func() {
+		result <- asKeysError(conn.Call(context.Background(), wire.Unseal, wire.NameParameters{Name: "mine"}, &reply))
+	}()
+	r.memory.WaitBlocked()
+	end()
+	release()
+	wantKind(t, <-result, keys.Denied)
+	if reply.Secret != nil {
+		t.Error("the secret left")
+	}
+}
+
+// On a machine's agent each user has secrets of their own, not root's either, and
+// not too many.
+func TestUsersHaveSecretsOfTheirOwn(t *testing.T) {
+	r := newRig(t, system)
+	seal := func(uid uint32, name, secret string) string {
+		t.Helper()
+		return r.as(uid, r.socket, wire.Seal, wire.SealParameters{Name: name, Secret: []byte(secret)}).Error
+	}
+	unseal := func(uid uint32, name string) (string, string) {
+		t.Helper()
+		a := r.as(uid, r.socket, wire.Unseal, wire.NameParameters{Name: name})
+		var reply wire.UnsealReply
+		if a.Error == "" {
+			if err := json.Unmarshal(a.Reply, &reply); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return string(reply.Secret), a.Error
+	}
+	use := r.socket
+	r.socket = r.listenAdmin() // where root manages what is the machine's
+	if err := r.seal("root"); err != nil {
+		t.Fatal(err)
+	}
+	r.socket = use
+	for uid, secret := range map[uint32]string{alice: "alice's", bob: "bob's"} {
+		if e := seal(uid, "mine", secret); e != "" {
+			t.Fatal(uid, e)
+		}
+	}
+	for uid, want := range map[uint32]string{alice: "alice's", bob: "bob's"} {
+		if got, e := unseal(uid, "mine"); got != want || e != "" {
+			t.Errorf("uid %d: got %q, %s", uid, got, e)
+		}
+		if got, e := unseal(uid, "root"); got != "" || e != wire.ErrorName(keys.Denied) {
+			t.Errorf("uid %d and root's: got %q, %q, want denied", uid, got, e)
+		}
+	}
+	_, err := r.unseal("mine")
+	wantKind(t, err, keys.Denied)
+	for i := range 29 { // 30 in a minute, the one above included
+		if e := seal(alice, fmt.Sprint("s", i), "x"); e != "" {
+			t.Fatalf("secret %d: %s", i, e)
+		}
+	}
+	if e := seal(alice, "more", "x"); e != wire.ErrorName(keys.Busy) {
+		t.Errorf("the 31st in a minute: got %q, want busy", e)
+	}
+	if e := seal(bob, "more", "x"); e != "" {
+		t.Errorf("another user: got %q", e)
+	}
+}
+
+// A user's own agent has no rate, and the store's bound all the same.
+func TestSecretsAreBounded(t *testing.T) {
+	r := newRig(t)
+	for i := range store.MaxSealed {
+		if err := r.seal(fmt.Sprint("s", i)); err != nil {
+			t.Fatal(i, err)
+		}
+	}
+	wantKind(t, r.seal("more"), keys.Denied)
+}
