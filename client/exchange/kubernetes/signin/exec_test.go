@@ -38,7 +38,7 @@ func runPlugin(answer string) int {
 	case "flood":
 		fmt.Print(strings.Repeat("x", maxOutput+1))
 	case "tell":
-		info, _ := json.Marshal(os.Getenv("KUBERNETES_EXEC_INFO") + string(stdin) + os.Args[1])
+		info, _ := json.Marshal(os.Getenv("KUBERNETES_EXEC_INFO") + string(stdin) + "," + os.Args[1])
 		answer = `{"kind":"ExecCredential","apiVersion":"client.authentication.k8s.io/v1","status":{"clientCertificateData":` + string(info) + `,"clientKeyData":"k"}}`
 	}
 	fmt.Print(answer)
@@ -78,35 +78,45 @@ func TestExec(t *testing.T) {
 
 // What the plugin is told is what client-go tells it.
 func TestExecInfo(t *testing.T) {
-	terminal, err := os.Open(os.DevNull) // stands in for a terminal
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer terminal.Close()
 	c := &Cluster{Server: "https://api:6443", CertificateAuthorityData: []byte("pem"), TLSServerName: "n", ProxyURL: "http://p"}
 	const v1 = `{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","spec":{`
 	tests := map[string]struct {
 		change func(*Exec)
 		want   string
 	}{
-		"never":        {func(*Exec) {}, v1 + `"interactive":false}}arg`},
-		"if available": {func(e *Exec) { e.InteractiveMode = "IfAvailable" }, v1 + `"interactive":true}}arg`},
-		"not said":     {func(e *Exec) { e.InteractiveMode = "" }, v1 + `"interactive":true}}arg`},
-		"always":       {func(e *Exec) { e.InteractiveMode = "Always" }, v1 + `"interactive":true}}arg`},
+		"never":        {func(*Exec) {}, v1 + `"interactive":false}},arg`},
+		"if available": {func(e *Exec) { e.InteractiveMode = "IfAvailable" }, v1 + `"interactive":true}}typed,arg`},
+		"not said":     {func(e *Exec) { e.InteractiveMode = "" }, v1 + `"interactive":true}}typed,arg`},
+		"always":       {func(e *Exec) { e.InteractiveMode = "Always" }, v1 + `"interactive":true}}typed,arg`},
 		"the cluster": {func(e *Exec) { e.ProvideClusterInfo, e.Config = true, json.RawMessage(`{"a":"b"}`) },
-			v1 + `"cluster":{"server":"https://api:6443","tls-server-name":"n","certificate-authority-data":"cGVt","proxy-url":"http://p","config":{"a":"b"}},"interactive":false}}arg`},
+			v1 + `"cluster":{"server":"https://api:6443","tls-server-name":"n","certificate-authority-data":"cGVt","proxy-url":"http://p","config":{"a":"b"}},"interactive":false}},arg`},
 		"no config": {func(e *Exec) { e.ProvideClusterInfo = true },
-			v1 + `"cluster":{"server":"https://api:6443","tls-server-name":"n","certificate-authority-data":"cGVt","proxy-url":"http://p","config":null},"interactive":false}}arg`},
+			v1 + `"cluster":{"server":"https://api:6443","tls-server-name":"n","certificate-authority-data":"cGVt","proxy-url":"http://p","config":null},"interactive":false}},arg`},
 	}
 	t.Setenv("KUBERNETES_EXEC_INFO", "inherited")
 	for name, test := range tests {
 		e := plugin("tell")
 		test.change(&e)
-		credential, err := Run(context.Background(), e, c, Streams{Stdin: terminal, Stderr: io.Discard, Terminal: true})
+		credential, err := Run(context.Background(), e, c, Streams{Stdin: typed(t), Stderr: io.Discard, Terminal: true})
 		if got := credential.ClientCertificateData; err != nil || got != test.want {
 			t.Errorf("%s: got %s, %v\nwant %s", name, got, err, test.want)
 		}
 	}
+}
+
+// typed stands in for a terminal at which somebody has typed something.
+func typed(t *testing.T) *os.File {
+	t.Helper()
+	r, w, err := os.Pipe()
+	if err == nil {
+		_, err = w.WriteString("typed")
+		w.Close()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.Close() })
+	return r
 }
 
 func TestExecFaults(t *testing.T) {
