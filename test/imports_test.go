@@ -79,8 +79,18 @@ var rules = []rule{
 	},
 	{
 		why:   "profiles and kubeconfigs are files: reading and editing them needs no network and no agent",
-		rooms: []string{"client/profile", "client/kubeconfig"},
-		only:  []string{yaml, "agent/keys", "client/profile"},
+		rooms: []string{"client/profile", "client/kubeconfig/..."},
+		only:  []string{yaml, "agent/keys", "client/profile", "client/kubeconfig"},
+	},
+	{
+		why:   "only a person's command writes a kubeconfig: plugin, broker and renewal cannot break one, or be used to",
+		rooms: []string{"..."}, except: []string{"client/holdfast", "client/kubeconfig/edit"},
+		never: []string{"client/kubeconfig/edit"},
+	},
+	{
+		why:   "whoever hands somebody a kubeconfig chooses what is in it: the broker and the plugin read none",
+		rooms: []string{"client/holdfast-broker", "client/broker/...", "client/holdfast-exec-plugin", "agent/..."},
+		never: []string{"client/kubeconfig/..."},
 	},
 	{
 		why:   "an exchange turns a way to sign in into a credential; whose key it is, it need not know",

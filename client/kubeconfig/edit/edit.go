@@ -1,0 +1,303 @@
+// Package edit changes kubeconfig files and leaves alone what it does not
+// change: comments, order, anchors, layout and words that it does not know stay
+// byte for byte, because it writes into the text rather than writing the file
+// anew.
+//
+// Start at [Add] and [Remove], which work on the text, and [File], which puts the
+// result in place of a file. What Add did, Remove takes back byte for byte; Add
+// tries that, and that the file then says what it is to say, before it returns,
+// and refuses a layout with which it does not work.
+//
+// Only the holdfast command's kubeconfig commands import this package.
+package edit
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"holdfast/client/kubeconfig"
+)
+
+// ErrLayout is in the chain of errors about files whose layout cannot be edited.
+// They can after `kubectl config view --raw --flatten` has written them anew.
+var ErrLayout = errors.New("the layout of the file cannot be edited without touching the rest of it")
+
+// Extension is the name of the extension, in a user's entry, that says that the
+// entry is ours, and what Remove puts back.
+const Extension = "holdfast"
+
+// Record is what the extension holds.
+type Record struct {
+	Profile string `yaml:"profile" json:"profile"`
+	Context string `yaml:"context" json:"context"` // the context that the entries were made from
+	// What stood in the text where something else stands now; empty when nothing
+	// was replaced.
+	Cluster        string            `yaml:"cluster,omitempty" json:"cluster,omitempty"`
+	User           string            `yaml:"user,omitempty" json:"user,omitempty"`
+	CurrentContext string            `yaml:"current-context,omitempty" json:"current-context,omitempty"`
+	Lists          map[string]string `yaml:"lists,omitempty" json:"lists,omitempty"`
+}
+
+// RecordOf returns the record in a user's entry, or nil when the entry is not
+// ours.
+func RecordOf(user *kubeconfig.AuthInfo) *Record {
+	for _, e := range user.Extensions {
+		if e.Name != Extension {
+			continue
+		}
+		text, err := yaml.Marshal(e.Extension)
+		record := new(Record)
+		if err != nil || yaml.Unmarshal(text, record) != nil || record.Profile == "" {
+			return nil
+		}
+		return record
+	}
+	return nil
+}
+
+// Entry is what Add puts in: a cluster, a user and, unless it replaces those of
+// an existing context, a context, all of one name.
+type Entry struct {
+	Name      string
+	Profile   string
+	Context   string // the existing context
+	Namespace string // of the new context
+	Replace   bool   // have the existing context use them, and make no new one
+	Use       bool   // make the context the current one
+	Cluster   kubeconfig.Cluster
+	User      kubeconfig.AuthInfo
+}
+
+// Add returns the text with an entry. An entry of ours with this name is taken
+// out first, so that adding again changes it; one that is not ours is an error.
+// Anything that cannot be taken back byte for byte is an error too, with
+// [ErrLayout] in its chain.
+func Add(data []byte, e *Entry) ([]byte, error) {
+	doc, err := parse(data)
+	if err != nil {
+		return nil, err
+	}
+	if doc.ours(e.Name) {
+		if data, err = Remove(data, e.Name); err != nil {
+			return nil, err
+		}
+		if doc, err = parse(data); err != nil {
+			return nil, err
+		}
+	}
+	if err := doc.vacant(e); err != nil {
+		return nil, err
+	}
+	edited, err := doc.add(e)
+	if err != nil {
+		return nil, err
+	}
+	restored, err := Remove(edited, e.Name)
+	if err != nil {
+		return nil, fmt.Errorf("%w: taking it back: %w", ErrLayout, err)
+	}
+	if !bytes.Equal(restored, data) {
+		return nil, fmt.Errorf("%w: taking it back would not give the same bytes", ErrLayout)
+	}
+	return edited, nil
+}
+
+// lists are the words of the lists of entries; never written to.
+var lists = [...]string{"clusters", "users", "contexts"}
+
+// vacant returns an error when somebody else's entry has the name already.
+func (d *document) vacant(e *Entry) error {
+	for _, list := range lists {
+		if d.item(list, e.Name) != nil && (list != "contexts" || !e.Replace) {
+			return fmt.Errorf("there is a %s named %.80q already, which is not holdfast's", strings.TrimSuffix(list, "s"), e.Name)
+		}
+	}
+	if d.item("contexts", e.Context) == nil {
+		return fmt.Errorf("there is no context named %.80q", e.Context)
+	}
+	return nil
+}
+
+func (d *document) add(e *Entry) ([]byte, error) {
+	record := &Record{Profile: e.Profile, Context: e.Context, Lists: map[string]string{}}
+	var all []splice
+	context := e.Name
+	if e.Replace {
+		context = e.Context
+		for _, r := range []struct {
+			word string
+			raw  *string
+		}{{"cluster", &record.Cluster}, {"user", &record.User}} {
+			s, err := d.rewrite(d.contextWord(e.Context, r.word), e.Name, r.word, r.raw)
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, s)
+		}
+	}
+	if e.Use && d.current() != context {
+		s, err := d.rewrite(d.word(d.root, "current-context"), context, "current-context", &record.CurrentContext)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, s)
+	}
+	for _, list := range lists {
+		if raw, written := d.nothing(list); written {
+			record.Lists[list] = raw
+		}
+	}
+	if e.Replace {
+		delete(record.Lists, "contexts")
+	}
+	user := e.User
+	user.Extensions = append(slices.Clone(user.Extensions), kubeconfig.NamedExtension{Name: Extension, Extension: record})
+	entries := []insertion{
+		{"clusters", kubeconfig.NamedCluster{Name: e.Name, Cluster: &e.Cluster}},
+		{"users", kubeconfig.NamedAuthInfo{Name: e.Name, AuthInfo: &user}},
+		{"contexts", kubeconfig.NamedContext{Name: e.Name, Context: &kubeconfig.Context{Cluster: e.Name, AuthInfo: e.Name, Namespace: e.Namespace}}},
+	}
+	if e.Replace {
+		entries = entries[:2]
+	}
+	for _, i := range entries {
+		s, err := d.insert(i)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, s)
+	}
+	edited, err := d.apply(all)
+	if err != nil {
+		return nil, err
+	}
+	return edited, d.saysAlso(edited, e, entries, context)
+}
+
+// saysAlso returns an error unless the edited text says what the document says
+// and what was added to it, and nothing else.
+func (d *document) saysAlso(edited []byte, e *Entry, entries []insertion, context string) error {
+	got, err := meaning(edited)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrLayout, err)
+	}
+	want, err := meaning(d.data)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrLayout, err)
+	}
+	for _, i := range entries {
+		item, err := generic(i.item)
+		if err != nil {
+			return err
+		}
+		old, _ := want[i.list].([]any)
+		want[i.list] = append([]any{item}, old...)
+	}
+	if e.Replace {
+		named := entryNamed(want["contexts"], e.Context)
+		entry, _ := named["context"].(map[string]any)
+		if entry == nil {
+			return fmt.Errorf("%w: context %.80q", ErrLayout, e.Context)
+		}
+		entry["cluster"], entry["user"] = e.Name, e.Name
+	}
+	if e.Use {
+		want["current-context"] = context
+	}
+	if !reflect.DeepEqual(got, want) {
+		return fmt.Errorf("%w: the result would not say what it is to say", ErrLayout)
+	}
+	return nil
+}
+
+// Remove returns the text without the entry that Add put in under name, and with
+// what stood in its place. A current context that somebody has chosen since stays.
+func Remove(data []byte, name string) ([]byte, error) {
+	d, err := parse(data)
+	if err != nil {
+		return nil, err
+	}
+	record := d.record(name)
+	if record == nil {
+		return nil, fmt.Errorf("there is no user named %.80q that holdfast has added", name)
+	}
+	var all []splice
+	context := name
+	if record.Cluster != "" {
+		context = record.Context
+		for word, raw := range map[string]string{"cluster": record.Cluster, "user": record.User} {
+			node := d.contextWord(context, word)
+			if node == nil || node.Value != name {
+				continue // somebody has changed it since, or the context is gone
+			}
+			s, err := d.replace(node, raw, word)
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, s)
+		}
+	}
+	if record.CurrentContext != "" && d.current() == context {
+		s, err := d.replace(d.word(d.root, "current-context"), record.CurrentContext, "current-context")
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, s)
+	}
+	for _, list := range lists {
+		if d.item(list, name) == nil || list == "contexts" && record.Cluster != "" {
+			continue
+		}
+		s, err := d.delete(list, name, record.Lists[list])
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, s)
+	}
+	restored, err := d.apply(all)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := kubeconfig.Parse("the result", restored); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrLayout, err)
+	}
+	before, err := rest(data, name, record.Context)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrLayout, err)
+	}
+	after, err := rest(restored, name, record.Context)
+	if err != nil || !reflect.DeepEqual(before, after) {
+		return nil, fmt.Errorf("%w: the rest would not say what it says now", ErrLayout)
+	}
+	return restored, nil
+}
+
+// rest returns what a text says besides what Add and Remove change.
+func rest(data []byte, name, context string) (map[string]any, error) {
+	said, err := meaning(data)
+	if err != nil {
+		return nil, err
+	}
+	if entry, _ := entryNamed(said["contexts"], context)["context"].(map[string]any); entry != nil {
+		delete(entry, "cluster")
+		delete(entry, "user")
+	}
+	delete(said, "current-context")
+	for _, list := range lists {
+		entries, _ := said[list].([]any)
+		entries = slices.DeleteFunc(entries, func(e any) bool {
+			entry, _ := e.(map[string]any)
+			return entry["name"] == name
+		})
+		if said[list] = entries; len(entries) == 0 {
+			delete(said, list)
+		}
+	}
+	return said, nil
+}

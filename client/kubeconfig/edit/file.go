@@ -1,0 +1,133 @@
+package edit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"time"
+
+	"holdfast/client/kubeconfig"
+)
+
+// ErrLocked is in the chain of errors about files that another program edits.
+var ErrLocked = errors.New("another program is editing it")
+
+// pollLock is how often a lock is tried again: programs hold it for milliseconds.
+const pollLock = 20 * time.Millisecond
+
+// File replaces the text of the file at path with what change returns for it,
+// whole or not at all. Owner and mode stay, a symbolic link is followed, and a
+// text that change leaves as it is is not written. It holds the lock that kubectl
+// config takes (PATH.lock, made with O_EXCL) and waits for it until ctx ends.
+func File(ctx context.Context, path string, change func([]byte) ([]byte, error)) error {
+	target, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return err
+	}
+	dir, err := filepath.EvalSymlinks(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	// Whoever edits the file by its other name has to wait as well.
+	unlock, err := lock(ctx, slices.Compact([]string{filepath.Join(dir, filepath.Base(path)), filepath.Clean(target)}))
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	info, err := os.Stat(target)
+	if err != nil {
+		return err
+	}
+	if !info.Mode().IsRegular() || info.Size() > kubeconfig.MaxFile {
+		return fmt.Errorf("%s is not a file of at most %d bytes", path, kubeconfig.MaxFile)
+	}
+	old, err := os.ReadFile(target)
+	if err != nil {
+		return err
+	}
+	text, err := change(old)
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	if slices.Equal(text, old) {
+		return nil
+	}
+	return replace(target, info, text)
+}
+
+// lock makes the lock files of all paths, or none.
+func lock(ctx context.Context, paths []string) (unlock func(), err error) {
+	var made []string
+	unlock = func() {
+		for _, name := range made {
+			os.Remove(name) // nothing can be done about a lock that stays
+		}
+	}
+	for _, path := range paths {
+		name := path + ".lock"
+		if err := lockOne(ctx, name); err != nil {
+			unlock()
+			return nil, err
+		}
+		made = append(made, name)
+	}
+	return unlock, nil
+}
+
+func lockOne(ctx context.Context, name string) error {
+	for {
+		// Mode 0, as client-go's: nobody reads it.
+		f, err := os.OpenFile(name, os.O_CREATE|os.O_EXCL, 0)
+		if err == nil {
+			return f.Close()
+		}
+		if !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %s is there", ErrLocked, name)
+		case <-time.After(pollLock):
+		}
+	}
+}
+
+// replace renames a new file over the old one, with its owner and mode.
+func replace(path string, info fs.FileInfo, text []byte) error {
+	dir := filepath.Dir(path)
+	f, err := os.CreateTemp(dir, "."+filepath.Base(path)+".*.new") // mode 0600
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(text)
+	err = errors.Join(err, own(f, info.Sys().(*syscall.Stat_t)), f.Chmod(info.Mode().Perm()), f.Sync(), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		os.Remove(f.Name())
+		return err
+	}
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// own gives a file its owner, which only root can do when it is somebody else.
+func own(f *os.File, owner *syscall.Stat_t) error {
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if now := info.Sys().(*syscall.Stat_t); now.Uid == owner.Uid && now.Gid == owner.Gid {
+		return nil
+	}
+	return f.Chown(int(owner.Uid), int(owner.Gid))
+}
