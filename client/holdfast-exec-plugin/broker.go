@@ -22,10 +22,11 @@ const (
 	waiting  = 60 * time.Second
 )
 
-// A broker that is being restarted is back within a second.
+// A broker that is being restarted is back within a second. Each try waits twice
+// as long as the one before.
 const (
-	absence = time.Second
-	again   = 50 * time.Millisecond
+	absence  = time.Second
+	firstTry = 25 * time.Millisecond
 )
 
 // broker asks the broker.
@@ -46,7 +47,7 @@ func (b *broker) credential(ctx context.Context, cancel context.CancelFunc, o op
 	limit := &deadline{timer: time.AfterFunc(patience, cancel)}
 	limit.seconds.Store(int64(patience / time.Second))
 	defer limit.timer.Stop()
-	for {
+	for pause := firstTry; ; pause *= 2 {
 		conn, err := service.Connect(ctx, b.path)
 		var got *wire.Credential
 		if err == nil {
@@ -61,7 +62,7 @@ func (b *broker) credential(ctx context.Context, cancel context.CancelFunc, o op
 		case !lost(err) || time.Since(b.started) > absence:
 			return nil, explain(err)
 		}
-		time.Sleep(again)
+		time.Sleep(pause)
 	}
 }
 
