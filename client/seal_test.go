@@ -8,6 +8,8 @@ import (
 	"holdfast/agent/wire"
 	"holdfast/client"
 	"holdfast/client/clienttest"
+	"holdfast/test/daemon"
+	"holdfast/test/swtpm"
 )
 
 // TestSeal walks through the three methods on the stand-in.
@@ -51,5 +53,37 @@ func TestSeal(t *testing.T) {
 	}
 	if err := c.DeleteSealed(t.Context(), "loopback"); keys.KindOf(err) != keys.Denied {
 		t.Errorf("second delete: got %v, want denied", err)
+	}
+}
+
+// TestRealSeal seals on a software TPM, opens after a restart of the agent and of
+// the TPM, and not any more after a clear.
+func TestRealSeal(t *testing.T) {
+	device := swtpm.Start(t)
+	options := daemon.Options{Dir: daemon.Dir(t), Device: device.Device()}
+	agent := daemon.Start(t, options)
+	secret := bytes.Repeat([]byte{0, 1, 0xff}, 42)
+	if err := dial(t, agent.Socket).Seal(t.Context(), "loopback", secret, false); err != nil {
+		t.Fatal(err)
+	}
+	agent.Stop()
+	device.Reset()
+	agent = daemon.Start(t, options)
+	c := dial(t, agent.Socket)
+	if got, err := c.Unseal(t.Context(), "loopback"); err != nil || !bytes.Equal(got, secret) {
+		t.Errorf("after a restart: got %d bytes, %v, want %d", len(got), err, len(secret))
+	}
+	agent.Stop()
+	device.Clear()
+	agent = daemon.Start(t, options)
+	c = dial(t, agent.Socket)
+	if _, err := c.Unseal(t.Context(), "loopback"); keys.KindOf(err) != keys.IdentityChanged {
+		t.Errorf("after a clear: got %v, want identity-changed", err)
+	}
+	if err := c.Seal(t.Context(), "loopback", secret, true); err != nil {
+		t.Errorf("sealing anew: %v", err)
+	}
+	if got, err := c.Unseal(t.Context(), "loopback"); err != nil || !bytes.Equal(got, secret) {
+		t.Errorf("sealed anew: %v", err)
 	}
 }
