@@ -2,12 +2,23 @@
 // on which the client's handshake was signed by the agent, shared by the requests
 // of one uid to one profile.
 //
-// Start at [Pools.Transport].
+// Start at [Pools.Transport]. A request takes a connection that has room for it,
+// or waits for the one handshake that is under way, or starts one. The package
+// manages connections itself ([net/http.ClientConn]) rather than leaving that to
+// an [net/http.Transport], which makes as many handshakes as requests wait: here
+// each one costs the device a signature.
+//
+// A connection is told apart by the uid and by what the profile says of the
+// cluster and the key, so a profile that changed never uses an old one. Nobody
+// but the profile's own cluster is ever dialed, whatever a request's URL says,
+// and nothing is taken from the environment.
 package upstream
 
 import (
+	"context"
 	"log/slog"
 	"net/http"
+	"sync"
 
 	"holdfast/agent/metrics"
 	"holdfast/client"
@@ -18,56 +29,99 @@ import (
 // Options is what Pools need.
 type Options struct {
 	Agent   *client.Client
-	Metrics *metrics.Registry
-	Log     *slog.Logger
+	Metrics *metrics.Registry // nil counts for nobody
+	Log     *slog.Logger      // nil is silent
 }
 
 // Pools are connections, by uid and profile. They are safe for concurrent use.
-type Pools struct{}
+type Pools struct {
+	agent   *client.Client
+	log     *slog.Logger
+	counts  counts
+	limits  limits
+	ctx     context.Context // of every handshake
+	cancel  context.CancelFunc
+	running sync.WaitGroup // handshakes and connections
+
+	mu      sync.Mutex
+	closed  bool
+	current map[identity]*pool // those that new requests use
+	all     map[*pool]struct{} // these, and those that still have connections
+}
 
 // New returns pools without connections. Close them.
-func New(o Options) *Pools { panic("not built") }
+func New(o Options) *Pools {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Metrics == nil {
+		o.Metrics = metrics.New()
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	return &Pools{
+		agent: o.Agent, log: o.Log, limits: defaultLimits, ctx: ctx, cancel: cancel,
+		counts:  newCounts(o.Metrics),
+		current: map[identity]*pool{}, all: map[*pool]struct{}{},
+	}
+}
 
 // Transport returns what sends the requests of caller to the cluster of p. It
-// speaks HTTP/2 where the server does, makes one handshake for many requests
-// unless p says no-pool or the key wants a person each time, and retries nothing.
-// Failures are [*Error].
+// speaks HTTP/2 where the server does, and makes one handshake for many requests
+// unless p says no-pool or the key wants a person each time. Errors are [*Error].
+//
+// A request goes to the server of the profile whatever host its URL names; path,
+// query and headers are the caller's. Bodies pass as they are: no encoding is
+// asked for that the request does not ask for. A profile with disable-compression
+// takes the request's Accept-Encoding away, which is what a client with that
+// setting would not have sent.
+//
+// A request that failed is not sent again, but for what [net/http.Transport] does
+// too: one that has no body, on a connection that had worked before and turns out
+// to be gone, is sent once more when the server cannot have acted on it or the
+// method says that it may (RFC 9110, section 9.2.2).
+//
+// There is no limit on how long an answer may take: that is the request's context.
 func (p *Pools) Transport(caller ticket.Process, prof *profile.Profile) http.RoundTripper {
-	panic("not built")
+	return &transport{pools: p, caller: caller, id: identify(caller.UID, prof), single: prof.Proxy.NoPool}
 }
 
 // Upgrade is Transport for requests that upgrade their connection: HTTP/1.1, a
-// connection for each, TLS sessions resumed where the server allows.
+// connection for each, TLS sessions resumed where the server allows. The body of
+// an answer 101 is the connection, an [io.ReadWriteCloser].
 func (p *Pools) Upgrade(caller ticket.Process, prof *profile.Profile) http.RoundTripper {
-	panic("not built")
+	return &transport{pools: p, caller: caller, id: identify(caller.UID, prof), single: true, upgrade: true}
 }
 
-// Retire lets the connections of a profile end when their requests have ended:
-// new requests take a fresh handshake. A uid of nil means every uid.
-func (p *Pools) Retire(profile string, uid *uint32) { panic("not built") }
+// Retire lets the connections of a profile end when their requests have ended,
+// at the latest when the certificate that signed in on them expires: new requests
+// take a fresh handshake. A uid of nil means every uid.
+func (p *Pools) Retire(profile string, uid *uint32) {
+	for _, each := range p.take(profile, uid, false) {
+		each.drain()
+	}
+}
 
 // Drop cuts the connections of a profile, open streams and upgrades included; of
 // all profiles when it is empty.
-func (p *Pools) Drop(profile string) { panic("not built") }
+func (p *Pools) Drop(profile string) {
+	for _, each := range p.take(profile, nil, true) {
+		each.drop()
+	}
+}
 
 // Counts returns the open connections of a profile, and how many handshakes the
 // agent signed for it since the start.
-func (p *Pools) Counts(profile string) (connections, signatures int) { panic("not built") }
-
-// Close cuts everything.
-func (p *Pools) Close() { panic("not built") }
-
-// Error says why an API server could not be reached: one fact and one hint. Kind
-// is agent, key, tls, network or timeout.
-type Error struct {
-	Kind    string
-	Message string
-	Hint    string
-	Err     error
+func (p *Pools) Counts(profile string) (connections, signatures int) {
+	return p.counts.of(profile)
 }
 
-// Error returns the message.
-func (e *Error) Error() string { return e.Message }
-
-// Unwrap returns the cause.
-func (e *Error) Unwrap() error { return e.Err }
+// Close cuts everything and returns when nothing is left. Requests fail
+// from then on.
+func (p *Pools) Close() {
+	p.mu.Lock()
+	p.closed = true
+	p.mu.Unlock()
+	p.cancel()
+	p.Drop("")
+	p.running.Wait()
+}

@@ -1,0 +1,193 @@
+package upstream
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"slices"
+	"time"
+
+	"holdfast/agent/keys"
+	"holdfast/client"
+	"holdfast/client/broker/ticket"
+)
+
+// agentPatience is how long the agent may take to tell of a key, which costs its
+// device nothing.
+const agentPatience = 10 * time.Second
+
+// connected is what became of a handshake.
+type connected struct {
+	conn *conn
+	err  error
+}
+
+// connect makes one connection: asks the agent for the key that signs in now,
+// dials, and shakes hands. A connection that is not shared is reserved.
+func (p *pool) connect(ctx context.Context, who ticket.Process, shared, upgrade bool) connected {
+	h := &handshake{pool: p, conn: &conn{pool: p, shared: shared}, upgrade: upgrade}
+	h.conn.first.done = make(chan struct{})
+	begun := time.Now()
+	err := h.run(ctx)
+	if err == nil {
+		err = h.conn.start()
+	}
+	if p.ctx.Err() != nil {
+		err = errRetired // whatever it was, it is because the pool was dropped
+	}
+	p.pools.counts.handshake(p.id.profile, h.outcome(err), time.Since(begun))
+	if err != nil {
+		return connected{err: err}
+	}
+	return connected{conn: h.conn}
+}
+
+// handshake is one connection in the making.
+type handshake struct {
+	pool    *pool
+	conn    *conn
+	key     *client.Key
+	cert    tls.Certificate
+	upgrade bool
+
+	resumed  bool
+	unsigned error // why there is no signature
+}
+
+func (h *handshake) run(ctx context.Context) error {
+	if err := h.prepare(ctx); err != nil {
+		return err
+	}
+	trace := &httptrace.ClientTrace{TLSHandshakeDone: func(s tls.ConnectionState, err error) {
+		h.resumed = s.DidResume
+		h.conn.http1 = s.NegotiatedProtocol != "h2"
+		if err == nil {
+			h.conn.raw.shaken()
+		}
+	}}
+	var err error
+	h.conn.http, err = h.transport().NewClientConn(httptrace.WithClientTrace(ctx, trace), "https", h.pool.target.address)
+	if err != nil && h.unsigned != nil {
+		return h.unsigned
+	}
+	return err
+}
+
+// prepare asks the agent for the current key of the set, and its certificate.
+func (h *handshake) prepare(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, agentPatience)
+	defer cancel()
+	var err error
+	if h.key, err = h.pool.pools.agent.Current(ctx, h.pool.id.key); err != nil {
+		return err
+	}
+	if h.cert, err = h.key.TLSCertificate(); err != nil {
+		return err
+	}
+	h.conn.expires = h.cert.Leaf.NotAfter
+	return nil
+}
+
+// patience is how long the handshake may take: longer when a person may have to
+// type a PIN, touch the device, or confirm.
+func (h *handshake) patience() time.Duration {
+	if h.key.Info().PIN {
+		return h.pool.pools.limits.person
+	}
+	return h.pool.pools.limits.handshake
+}
+
+// transport returns what makes this one connection. Nothing else ever uses it.
+func (h *handshake) transport() *http.Transport {
+	t := &http.Transport{
+		DialContext:         h.dial,
+		TLSClientConfig:     h.config(),
+		TLSHandshakeTimeout: h.patience(),
+		DisableCompression:  true,
+		ForceAttemptHTTP2:   !h.upgrade,
+		HTTP2:               &http.HTTP2Config{SendPingTimeout: 30 * time.Second, PingTimeout: 15 * time.Second},
+	}
+	if h.pool.target.proxy != nil {
+		t.Proxy = h.pool.target.proxyFor
+	}
+	if h.upgrade {
+		t.Protocols = new(http.Protocols)
+		t.Protocols.SetHTTP1(true)
+	}
+	return t
+}
+
+func (h *handshake) dial(ctx context.Context, _, address string) (net.Conn, error) {
+	c, err := h.pool.target.dial(ctx, address, h.pool.pools.limits.dial)
+	if err != nil {
+		return nil, err
+	}
+	h.conn.raw = newRawConn(c)
+	return h.conn.raw, nil
+}
+
+func (h *handshake) config() *tls.Config {
+	c := &tls.Config{
+		RootCAs:              h.pool.target.roots,
+		ServerName:           h.pool.target.serverName,
+		MinVersion:           tls.VersionTLS13,
+		GetClientCertificate: h.certificate,
+	}
+	if h.key.Info().TLS12 {
+		c.MinVersion = tls.VersionTLS12
+	}
+	if h.upgrade {
+		c.ClientSessionCache = h.pool.sessionCache(h.cert.Leaf.Raw)
+	}
+	return c
+}
+
+// certificate is tls.Config's GetClientCertificate.
+func (h *handshake) certificate(r *tls.CertificateRequestInfo) (*tls.Certificate, error) {
+	if !slices.ContainsFunc(h.cert.SupportedSignatureAlgorithms, func(s tls.SignatureScheme) bool { return slices.Contains(r.SignatureSchemes, s) }) {
+		return nil, &keys.Error{
+			Kind:    keys.Unsupported,
+			Message: fmt.Sprintf("the server does not take %s signatures, the only kind that key %s makes", h.key.Info().Scheme, h.key.Info().Name),
+			Hint:    "use a key with another algorithm",
+		}
+	}
+	cert := h.cert
+	cert.PrivateKey = &countedKey{
+		MessageSigner: h.key.WithTimeout(h.patience()).WithContext(r.Context()),
+		signed:        h.signed,
+	}
+	return &cert, nil
+}
+
+func (h *handshake) signed(err error) {
+	if h.unsigned = err; err == nil {
+		h.pool.pools.counts.change(h.pool.id.profile, 0, 1)
+	}
+}
+
+// outcome is the handshake's label in the metrics.
+func (h *handshake) outcome(err error) string {
+	switch {
+	case err != nil:
+		return h.pool.explain(err).Kind
+	case h.resumed:
+		return "resumed"
+	}
+	return "ok"
+}
+
+// presented returns the names in a certificate.
+func presented(c *x509.Certificate) []string {
+	names := slices.Clone(c.DNSNames)
+	for _, ip := range c.IPAddresses {
+		names = append(names, ip.String())
+	}
+	if len(names) == 0 && c.Subject.CommonName != "" {
+		names = append(names, "CN "+c.Subject.CommonName)
+	}
+	return names
+}

@@ -1,0 +1,263 @@
+package upstream
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"holdfast/client/broker/ticket"
+)
+
+// errRetired is for requests that wait in a pool which new requests do not use any
+// more: they go on in the next.
+var errRetired = errors.New("the pool was retired")
+
+// pool is the connections of one identity.
+//
+// The lock is never held while a connection is asked for anything that can call
+// back ([conn.changed]).
+type pool struct {
+	pools  *Pools
+	id     identity
+	target *target
+	made   time.Time
+	ctx    context.Context // of its handshakes; ends when it is dropped
+	cancel context.CancelFunc
+
+	mu       sync.Mutex
+	used     time.Time // guarded by Pools.mu
+	conns    map[*conn]struct{}
+	dials    []*dial // under way, for whoever waits
+	http1    bool    // the server takes one request at a time on a connection
+	draining bool
+	changed  chan struct{} // closed and replaced when a waiting request should look again
+
+	sessions   tls.ClientSessionCache // of upgrades
+	sessionsOf [sha256.Size]byte      // the certificate that they were made with
+}
+
+// dial is a handshake under way, which any number of requests may wait for.
+type dial struct {
+	done chan struct{}
+	err  error // set before done is closed
+}
+
+func newPool(p *Pools, id identity) (*pool, error) {
+	t, err := newTarget(id.cluster)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(p.ctx)
+	return &pool{pools: p, id: id, target: t, ctx: ctx, cancel: cancel, conns: map[*conn]struct{}{}, changed: make(chan struct{})}, nil
+}
+
+// acquire returns a connection with room for one request, reserved. It makes at
+// most one handshake at a time, so that any number of requests cost one signature;
+// with a server that speaks HTTP/1.1 only, a few. It is errRetired in a pool that
+// is not for new requests any more.
+func (p *pool) acquire(ctx context.Context, who ticket.Process) (*conn, error) {
+	var d *dial // that this request waits for
+	for {
+		usable, changed, err := p.look()
+		if err != nil {
+			return nil, err
+		}
+		for _, c := range usable {
+			if c.reserve() {
+				return c, nil
+			}
+		}
+		if d == nil {
+			if d, err = p.dial(who); err != nil {
+				return nil, err
+			}
+		}
+		select {
+		case <-d.done:
+			if d.err != nil {
+				return nil, d.err
+			}
+			d = nil // and its connection may be taken already
+		case <-changed:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// look returns the connections that take requests, and what tells of a change
+// since.
+func (p *pool) look() ([]*conn, chan struct{}, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.draining {
+		return nil, nil, errRetired
+	}
+	now := time.Now().Round(0)
+	var usable []*conn
+	for c := range p.conns {
+		if c.shared && now.Before(c.expires) {
+			usable = append(usable, c)
+		}
+	}
+	return usable, p.changed, nil
+}
+
+// dial joins a handshake that is under way, or starts one.
+func (p *pool) dial(who ticket.Process) (*dial, error) {
+	d, joined, err := p.join()
+	if joined || err != nil {
+		return d, err
+	}
+	if !p.pools.begin(func() { p.finish(d, p.connect(p.ctx, who, true, false)) }) {
+		p.finish(d, connected{err: errRetired})
+	}
+	return d, nil
+}
+
+// join returns a handshake that is under way and true, or one to start.
+func (p *pool) join() (*dial, bool, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	allowed := 1
+	if p.http1 {
+		allowed = p.pools.limits.http1Dials
+	}
+	if n := len(p.dials); n >= allowed {
+		return p.dials[n-1], true, nil
+	}
+	if err := p.full(); err != nil {
+		return nil, false, err
+	}
+	d := &dial{done: make(chan struct{})}
+	p.dials = append(p.dials, d)
+	return d, false, nil
+}
+
+// full returns an error when no more connections are made. The lock is held.
+func (p *pool) full() error {
+	if len(p.conns) < p.pools.limits.connections {
+		return nil
+	}
+	return &Error{
+		Kind:    kindNetwork,
+		Message: fmt.Sprintf("%d connections to %s are open, and no more are made", len(p.conns), p.target.address),
+		Hint:    "end some watches, port-forwards or commands that still run",
+	}
+}
+
+// finish ends a dial: its connection is there for all who wait.
+func (p *pool) finish(d *dial, r connected) {
+	defer p.leave()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i, each := range p.dials {
+		if each == d {
+			p.dials = append(p.dials[:i:i], p.dials[i+1:]...)
+			break
+		}
+	}
+	if r.err == nil {
+		p.http1 = r.conn.http1
+	}
+	d.err = r.err
+	close(d.done)
+	p.wake()
+}
+
+// wake makes the requests that wait look again. The lock is held.
+func (p *pool) wake() {
+	close(p.changed)
+	p.changed = make(chan struct{})
+}
+
+// add takes a connection in whose handshake is done. In a pool that was dropped
+// meanwhile it is errRetired.
+func (p *pool) add(c *conn) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.ctx.Err() != nil {
+		return errRetired
+	}
+	c.draining.Store(p.draining)
+	p.conns[c] = struct{}{}
+	return nil
+}
+
+// remove is told that a connection is closed.
+func (p *pool) remove(c *conn) {
+	p.mu.Lock()
+	delete(p.conns, c)
+	p.wake()
+	p.mu.Unlock()
+	p.leave()
+}
+
+// leave forgets the pool when nothing is left of it.
+func (p *pool) leave() {
+	p.mu.Lock()
+	empty := p.draining && len(p.conns) == 0 && len(p.dials) == 0
+	p.mu.Unlock()
+	if empty {
+		p.pools.forget(p)
+	}
+}
+
+// quiet reports whether no request is under way.
+func (p *pool) quiet() bool {
+	conns, dials := p.open()
+	return dials == 0 && !slices.ContainsFunc(conns, (*conn).busy)
+}
+
+func (p *pool) open() (conns []*conn, dials int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Collect(maps.Keys(p.conns)), len(p.dials)
+}
+
+// drain lets every connection end when its requests have ended.
+func (p *pool) drain() {
+	for _, c := range p.end() {
+		c.draining.Store(true)
+		c.settle()
+	}
+	p.leave()
+}
+
+// drop cuts every connection, and the handshakes under way.
+func (p *pool) drop() {
+	p.cancel()
+	for _, c := range p.end() {
+		c.cut()
+	}
+	p.leave()
+}
+
+// end keeps new requests out of the pool, and returns its connections.
+func (p *pool) end() []*conn {
+	p.mu.Lock()
+	p.draining = true
+	p.sessions = nil
+	p.wake()
+	p.mu.Unlock()
+	conns, _ := p.open()
+	return conns
+}
+
+// sessionCache returns the TLS sessions of upgrades that sign in with a
+// certificate: a session goes on with whom it was made for, so one certificate
+// never resumes another's.
+func (p *pool) sessionCache(leaf []byte) tls.ClientSessionCache {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if of := sha256.Sum256(leaf); p.sessions == nil || of != p.sessionsOf {
+		p.sessions, p.sessionsOf = tls.NewLRUClientSessionCache(4), of
+	}
+	return p.sessions
+}

@@ -1,0 +1,174 @@
+package upstream
+
+import (
+	"fmt"
+	"time"
+
+	"holdfast/client/profile"
+)
+
+// identity is what makes two requests share connections: the uid, and everything
+// that a profile says of where to connect and as whom.
+type identity struct {
+	uid     uint32
+	profile string
+	key     string
+	cluster profile.Cluster
+	noPool  bool
+	idle    time.Duration
+	maxAge  time.Duration
+}
+
+// The ages of connections when the profile says nothing.
+const (
+	defaultIdle   = 90 * time.Second
+	defaultMaxAge = time.Hour
+)
+
+func identify(uid uint32, p *profile.Profile) identity {
+	id := identity{
+		uid: uid, profile: p.Name, key: p.Key, cluster: p.Cluster,
+		noPool: p.Proxy.NoPool, idle: p.Proxy.IdleTimeout, maxAge: p.Proxy.MaxAge,
+	}
+	if id.idle <= 0 {
+		id.idle = defaultIdle
+	}
+	if id.maxAge <= 0 {
+		id.maxAge = defaultMaxAge
+	}
+	return id
+}
+
+// limits bound what callers can make the broker hold, and how long it waits.
+type limits struct {
+	poolsPerUID int
+	pools       int
+	connections int           // of one pool
+	http1Dials  int           // handshakes of one pool at a time, where a connection serves one request at a time
+	dial        time.Duration // to the server or its proxy
+	handshake   time.Duration
+	person      time.Duration // a handshake that a person may have to allow
+}
+
+var defaultLimits = limits{
+	poolsPerUID: 64, pools: 1024, connections: 1024, http1Dials: 8,
+	dial: 10 * time.Second, handshake: 10 * time.Second, person: time.Minute,
+}
+
+// pool returns the pool for id, made when there is none or when it is as old as
+// the profile lets it get.
+func (p *Pools) pool(id identity) (*pool, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return nil, &Error{Kind: kindNetwork, Message: "the broker is ending", Hint: "try again", Err: errRetired}
+	}
+	now := time.Now().Round(0) // wall time: it goes on while the machine sleeps
+	if found := p.current[id]; found != nil {
+		if now.Sub(found.made) < id.maxAge {
+			found.used = now
+			return found, nil
+		}
+		p.detach(found)
+		p.running.Go(found.drain) // which wants the lock that is held here
+	}
+	if err := p.makeRoom(id.uid); err != nil {
+		return nil, err
+	}
+	made, err := newPool(p, id)
+	if err != nil {
+		return nil, err
+	}
+	made.made, made.used = now, now
+	p.current[id] = made
+	p.all[made] = struct{}{}
+	return made, nil
+}
+
+// makeRoom evicts the pool that has been without a request for longest when
+// there are too many: of the uid, or in all. Nobody loses a request that runs.
+func (p *Pools) makeRoom(uid uint32) error {
+	own := 0
+	for id := range p.current {
+		if id.uid == uid {
+			own++
+		}
+	}
+	tooMany := own >= p.limits.poolsPerUID
+	if !tooMany && len(p.current) < p.limits.pools {
+		return nil
+	}
+	var oldest *pool
+	for id, each := range p.current {
+		if (id.uid == uid || !tooMany) && (oldest == nil || each.used.Before(oldest.used)) && each.quiet() {
+			oldest = each
+		}
+	}
+	if oldest == nil {
+		return &Error{
+			Kind:    kindNetwork,
+			Message: fmt.Sprintf("uid %d has requests to %d clusters under way, and no more are served at a time", uid, own),
+			Hint:    "end some, or use another profile less",
+		}
+	}
+	p.detach(oldest)
+	p.running.Go(oldest.drain)
+	return nil
+}
+
+// detach makes new requests use another pool. The lock is held.
+func (p *Pools) detach(each *pool) {
+	if p.current[each.id] == each {
+		delete(p.current, each.id)
+	}
+}
+
+// take detaches the pools of a profile and returns them; with old, those too that
+// were detached before.
+func (p *Pools) take(profile string, uid *uint32, old bool) []*pool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var taken []*pool
+	for each := range p.all {
+		if profile != "" && each.id.profile != profile || uid != nil && each.id.uid != *uid {
+			continue
+		}
+		if old || p.current[each.id] == each {
+			p.detach(each)
+			taken = append(taken, each)
+		}
+	}
+	return taken
+}
+
+// forget lets go of a detached pool that has nothing open.
+func (p *Pools) forget(each *pool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.current[each.id] != each {
+		delete(p.all, each)
+	}
+}
+
+// begin runs f beside the caller, and false when the pools are closed.
+func (p *Pools) begin(f func()) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return false
+	}
+	p.running.Go(f)
+	return true
+}
+
+// enter counts a connection until running.Done, and false when the pools are
+// closed.
+func (p *Pools) enter() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return false
+	}
+	p.running.Add(1)
+	return true
+}

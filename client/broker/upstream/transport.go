@@ -1,0 +1,168 @@
+package upstream
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"holdfast/client/broker/ticket"
+)
+
+// verdictPatience is how long a request waits to be told why the connection that
+// it shared was refused: the one that is told is on its way.
+const verdictPatience = time.Second
+
+// transport sends the requests of one caller.
+type transport struct {
+	pools   *Pools
+	caller  ticket.Process
+	id      identity
+	single  bool // a connection for each request
+	upgrade bool
+}
+
+var _ http.RoundTripper = (*transport)(nil)
+
+// RoundTrip implements [http.RoundTripper].
+func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
+	begun := time.Now()
+	for again := false; ; again = true {
+		p, c, err := t.connection(r.Context())
+		if err != nil {
+			closeBody(r)
+			return nil, err
+		}
+		worked := c.raw.answered.Load() || c.made.Before(begun)
+		answer, err := c.send(p.address(r))
+		if err == nil {
+			return answer, nil
+		}
+		if !again && worked && replayable(r, err) {
+			continue
+		}
+		if r.Context().Err() == nil && !worked {
+			err = c.refusal(err)
+		}
+		return nil, p.explain(err)
+	}
+}
+
+// connection returns a connection with room for one request. A pool that is
+// retired meanwhile is left for the next.
+func (t *transport) connection(ctx context.Context) (*pool, *conn, error) {
+	for {
+		p, err := t.pools.pool(t.id)
+		if err != nil {
+			return nil, nil, err
+		}
+		var r connected
+		if t.single {
+			r = t.own(ctx, p)
+		} else {
+			r.conn, r.err = p.acquire(ctx, t.caller)
+		}
+		switch {
+		case r.err == nil:
+			return p, r.conn, nil
+		case !errors.Is(r.err, errRetired):
+			return nil, nil, p.explain(r.err)
+		}
+	}
+}
+
+// own makes a connection for one request, which ends with the request's context
+// or the pool's.
+func (t *transport) own(ctx context.Context, p *pool) connected {
+	p.mu.Lock()
+	err, retired := p.full(), p.draining
+	p.mu.Unlock()
+	switch {
+	case retired:
+		return connected{err: errRetired}
+	case err != nil:
+		return connected{err: err}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(p.ctx, cancel)()
+	return p.connect(ctx, t.caller, false, t.upgrade)
+}
+
+// address returns r as it is sent: to the profile's server.
+func (p *pool) address(r *http.Request) *http.Request {
+	own := *r
+	url := *r.URL
+	url.Scheme, url.Host = "https", p.target.address
+	own.URL, own.Host = &url, p.target.host
+	if p.id.cluster.DisableCompression && r.Header.Get("Accept-Encoding") != "" {
+		own.Header = r.Header.Clone()
+		own.Header.Del("Accept-Encoding")
+	}
+	return &own
+}
+
+// refusal returns why the server ended a connection on which it never answered.
+func (c *conn) refusal(err error) error {
+	timer := time.NewTimer(verdictPatience)
+	defer timer.Stop()
+	select {
+	case <-c.first.done:
+		if c.first.err != nil {
+			err = c.first.err
+		}
+	case <-timer.C:
+	}
+	return &refusedError{err}
+}
+
+// refusedError is the end of a connection on which the server never answered.
+type refusedError struct{ err error }
+
+func (e *refusedError) Error() string { return e.err.Error() }
+func (e *refusedError) Unwrap() error { return e.err }
+
+// replayable reports whether r can be sent again after err, on another connection.
+func replayable(r *http.Request, err error) bool {
+	if r.Context().Err() != nil || r.Body != nil && r.Body != http.NoBody {
+		return false
+	}
+	switch r.Method {
+	case "", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace:
+		return true
+	}
+	return unseen(err)
+}
+
+// unseen reports whether the server cannot have acted on the request.
+func unseen(err error) bool {
+	var refused streamError
+	if errors.As(err, &refused) {
+		const refusedStream = 7 // RFC 9113, section 7
+		return refused.Code == refusedStream
+	}
+	switch err.Error() { // net/http exports neither
+	case "http2: client conn not usable", "http2: Transport received Server's graceful shutdown GOAWAY":
+		return true
+	}
+	return false
+}
+
+// streamError has the shape of golang.org/x/net/http2.StreamError, which net/http's
+// own turns into.
+type streamError struct {
+	StreamID uint32
+	Code     errCode
+	Cause    error
+}
+
+type errCode uint32
+
+// Error implements error.
+func (e streamError) Error() string { return "stream error" }
+
+func closeBody(r *http.Request) {
+	if r.Body != nil {
+		r.Body.Close()
+	}
+}
