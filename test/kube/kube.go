@@ -13,7 +13,6 @@
 // and by the kernel when the test process dies. A plane protects nothing: the
 // keys of its authorities lie in files beside it, and etcd listens on loopback
 // without asking who connects.
-//
 package kube
 
 import (

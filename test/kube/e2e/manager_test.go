@@ -1,0 +1,61 @@
+package e2e
+
+import (
+	"context"
+	"os/exec"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"holdfast/client/profile"
+	"holdfast/test/kube"
+)
+
+// kube-controller-manager signs in with a key in the TPM: it takes its leader
+// lease, and its controllers work.
+func TestControllerManager(t *testing.T) {
+	plane := sharedPlane(t)
+	r := newRig(t, plane, kube.User{Name: "system:kube-controller-manager"})
+	args := append(plane.ManagerArgs(r.kubeconfig(t, profile.ModeProxy)), "--leader-elect=true", "--controllers=deployment-controller,replicaset-controller")
+	cmd := exec.Command(plane.Program("kube-controller-manager"), args...)
+	cmd.Env = r.environ
+	before := r.signatures()
+	manager := background(t, "manager", cmd)
+	ctx := context.Background()
+	eventually(t, "the leader lease", func() string {
+		lease, err := plane.Client().CoordinationV1().Leases("kube-system").Get(ctx, "kube-controller-manager", metav1.GetOptions{})
+		if err != nil {
+			return err.Error() + "\n" + manager.Tail(5)
+		}
+		if lease.Spec.HolderIdentity == nil || *lease.Spec.HolderIdentity == "" {
+			return "nobody holds it"
+		}
+		return ""
+	})
+	labels := map[string]string{"app": "managed"}
+	_, err := plane.Client().AppsV1().Deployments("default").Create(ctx, &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Name: "managed"},
+		Spec: appsv1.DeploymentSpec{
+			Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Template: corev1.PodTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Labels: labels},
+				Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: "registry.invalid/main"}}},
+			},
+		},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "a pod of the deployment", func() string {
+		pods, err := plane.Client().CoreV1().Pods("default").List(ctx, metav1.ListOptions{LabelSelector: "app=managed"})
+		if err != nil || len(pods.Items) == 0 {
+			return "there is none\n" + manager.Tail(5)
+		}
+		return ""
+	})
+	if got := r.signatures() - before; got != 1 {
+		t.Errorf("kube-controller-manager cost %d signatures, want 1", got)
+	}
+}

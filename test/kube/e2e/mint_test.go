@@ -1,0 +1,315 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"holdfast/client/profile"
+	"holdfast/test/daemon"
+	"holdfast/test/kube"
+)
+
+// certificateRequests are the objects that mode certificate has made so far.
+func certificateRequests(t testing.TB, p *kube.Plane) []certificatesv1.CertificateSigningRequest {
+	t.Helper()
+	list, err := p.Client().CertificatesV1().CertificateSigningRequests().List(context.Background(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list.Items
+}
+
+// Mode token: kubectl is the profile's service account.
+func TestToken(t *testing.T) {
+	r := newRig(t, sharedPlane(t), alice)
+	kubeconfig := r.kubeconfig(t, profile.ModeToken)
+	before := r.signatures()
+	for range 3 {
+		got := must(t, r.kubectl(kubeconfig, "auth", "whoami", "-o", "jsonpath={.status.userInfo.username}"))
+		if want := "system:serviceaccount:default:default"; got != want {
+			t.Errorf("whoami: %s, want %s", got, want)
+		}
+	}
+	if got := r.signatures() - before; got != 1 {
+		t.Errorf("3 kubectl runs cost %d signatures, want 1", got)
+	}
+	c := r.credential(t, "prod", profile.ModeToken)
+	if left := time.Until(c.ExpirationTimestamp); left > 10*time.Minute-30*time.Second || left < 8*time.Minute {
+		t.Errorf("a token of 10 minutes is to be used for %v", left)
+	}
+	if c.ClientKeyData != "" || c.ClientCertificateData != "" {
+		t.Error("a token came with a certificate")
+	}
+}
+
+// Mode certificate: a node's certificate has an approver in a stock cluster.
+func TestCertificateOfNode(t *testing.T) {
+	plane := sharedPlane(t)
+	r := newRig(t, plane, node)
+	kubeconfig := r.kubeconfig(t, profile.ModeCertificate)
+	before := len(certificateRequests(t, plane))
+	got := must(t, r.kubectl(kubeconfig, "auth", "whoami", "-o", "jsonpath={.status.userInfo.username} {.status.userInfo.groups}"))
+	if want := node.Name + ` ["system:nodes","system:authenticated"]`; got != want {
+		t.Errorf("whoami: %s, want %s", got, want)
+	}
+	first := r.credential(t, "prod", profile.ModeCertificate)
+	if left := time.Until(first.ExpirationTimestamp); left < 23*time.Hour {
+		t.Errorf("a node's certificate is to be used for %v, want about a day", left)
+	}
+	t.Run("twenty runs of one shell make one mint", func(t *testing.T) {
+		plugin := r.plugin(t, "prod", profile.ModeCertificate, r.cluster())
+		shell := exec.Command("sh", append([]string{"-c", `for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do "$@" || exit; done`, "sh"}, plugin.Args...)...)
+		shell.Env = plugin.Env
+		lines := strings.Split(strings.TrimSpace(must(t, shell)), "\n")
+		if len(lines) != 20 {
+			t.Fatalf("%d answers", len(lines))
+		}
+		for _, line := range lines {
+			if got := parse(t, line); got != first {
+				t.Fatal("the answers differ")
+			}
+		}
+	})
+	if got := len(certificateRequests(t, plane)) - before; got != 1 {
+		t.Errorf("%d certificate requests were made, want 1", got)
+	}
+}
+
+// A hundred at once share one mint.
+func TestMintOnce(t *testing.T) {
+	plane := sharedPlane(t)
+	r := newRig(t, plane, node)
+	before := len(certificateRequests(t, plane))
+	var running sync.WaitGroup
+	answers := make([]outcome, 100)
+	for i := range answers {
+		cmd := r.plugin(t, "prod", profile.ModeCertificate, r.cluster())
+		running.Go(func() { answers[i] = run(cmd) })
+	}
+	running.Wait()
+	for _, o := range answers {
+		if o.code != 0 || o.stdout != answers[0].stdout {
+			t.Fatalf("exit %d, %s", o.code, o.stderr)
+		}
+	}
+	if got := len(certificateRequests(t, plane)) - before; got != 1 {
+		t.Errorf("100 runs at once made %d certificate requests, want 1", got)
+	}
+}
+
+// Certificates for people have no approver in a stock cluster: refused at once,
+// and the hint says why.
+func TestCertificateOfPerson(t *testing.T) {
+	plane := sharedPlane(t)
+	r := newRig(t, plane, alice)
+	before := len(certificateRequests(t, plane))
+	o := run(r.plugin(t, "prod", profile.ModeCertificate, r.cluster()))
+	if o.code == 0 || o.stdout != "" || !strings.Contains(o.stderr, "hint: ") || !strings.Contains(o.stderr, "signer-name") {
+		t.Errorf("a person's certificate: %+v", o)
+	}
+	if got := len(certificateRequests(t, plane)) - before; got != 0 {
+		t.Errorf("%d certificate requests were made", got)
+	}
+}
+
+// forPeople is a profile that names a signer, which nobody approves for by
+// himself.
+func forPeople(r *rig, _ *daemon.BrokerOptions) {
+	r.profile.Certificate = profile.Certificate{SignerName: certificatesv1.KubeAPIServerClientSignerName, Lifetime: 10 * time.Minute}
+}
+
+// A profile for people with a signer that somebody approves for.
+func TestCertificateApproved(t *testing.T) {
+	plane := sharedPlane(t)
+	r := newRig(t, plane, alice, forPeople)
+	decide(t, plane, alice.Name, certificatesv1.CertificateApproved)
+	got := must(t, r.kubectl(r.kubeconfig(t, profile.ModeCertificate), "auth", "whoami", "-o", "jsonpath={.status.userInfo.username}"))
+	if got != alice.Name {
+		t.Errorf("whoami: %s", got)
+	}
+	c := r.credential(t, "prod", profile.ModeCertificate)
+	if left := time.Until(c.ExpirationTimestamp); left > 10*time.Minute-30*time.Second || left < 8*time.Minute {
+		t.Errorf("a certificate of 10 minutes is to be used for %v", left)
+	}
+}
+
+// A request that is denied fails at once, one that nobody decides within the
+// plugin's deadline.
+func TestCertificateUndecided(t *testing.T) {
+	plane := sharedPlane(t)
+	t.Run("denied", func(t *testing.T) {
+		r := newRig(t, plane, kube.User{Name: "denied"}, forPeople)
+		bindOnce(t, plane, "denied")
+		decide(t, plane, "denied", certificatesv1.CertificateDenied)
+		started := time.Now()
+		o := run(r.plugin(t, "prod", profile.ModeCertificate, r.cluster()))
+		if o.code == 0 || o.stdout != "" || !strings.Contains(o.stderr, "denied") || time.Since(started) > 8*time.Second {
+			t.Errorf("denied, after %v: %+v", time.Since(started), o)
+		}
+	})
+	t.Run("pending", func(t *testing.T) {
+		r := newRig(t, plane, kube.User{Name: "pending"}, forPeople)
+		bindOnce(t, plane, "pending")
+		started := time.Now()
+		o := run(r.plugin(t, "prod", profile.ModeCertificate, r.cluster()))
+		if took := time.Since(started); o.code == 0 || o.stdout != "" || !strings.Contains(o.stderr, "hint: ") || took > 62*time.Second {
+			t.Errorf("pending, after %v: %+v", took, o)
+		}
+	})
+}
+
+func bindOnce(t testing.TB, p *kube.Plane, user string) {
+	t.Helper()
+	if err := p.BindUser(user, "cluster-admin"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// decide approves or denies what a user asks for, until the test ends.
+func decide(t *testing.T, p *kube.Plane, user string, how certificatesv1.RequestConditionType) {
+	t.Helper()
+	requests := p.Client().CertificatesV1().CertificateSigningRequests()
+	w, err := requests.Watch(context.Background(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	t.Cleanup(func() { w.Stop(); <-done })
+	go func() {
+		defer close(done)
+		for event := range w.ResultChan() {
+			csr, ok := event.Object.(*certificatesv1.CertificateSigningRequest)
+			if !ok || csr.Spec.Username != user || len(csr.Status.Conditions) > 0 {
+				continue
+			}
+			csr.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{
+				Type: how, Status: corev1.ConditionTrue, Reason: "Test", Message: "the test says so",
+			}}
+			if _, err := requests.UpdateApproval(context.Background(), csr.Name, csr, metav1.UpdateOptions{}); err != nil {
+				t.Logf("decide %s: %v", csr.Name, err)
+			}
+		}
+	}()
+}
+
+// A kubeconfig that somebody else wrote: exit 4 and nothing on standard output
+// unless the cluster is the profile's in every respect.
+func TestHostileCluster(t *testing.T) {
+	r := newRig(t, sharedPlane(t), node)
+	stranger, err := kube.NewAuthority(filepath.Join(t.TempDir(), "pki"), "stranger")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cases := map[string]func(*infoCluster) *infoCluster{
+		"no cluster":        func(*infoCluster) *infoCluster { return nil },
+		"another server":    func(c *infoCluster) *infoCluster { c.Server = "https://evil.example"; return c },
+		"another port":      func(c *infoCluster) *infoCluster { c.Server = "https://127.0.0.1:1"; return c },
+		"plain http":        func(c *infoCluster) *infoCluster { c.Server = strings.Replace(c.Server, "https", "http", 1); return c },
+		"no server":         func(c *infoCluster) *infoCluster { c.Server = ""; return c },
+		"another name":      func(c *infoCluster) *infoCluster { c.TLSServerName = "evil.example"; return c },
+		"another authority": func(c *infoCluster) *infoCluster { c.CertificateAuthorityData = stranger.PEM; return c },
+		"an authority more": func(c *infoCluster) *infoCluster {
+			c.CertificateAuthorityData = append(append([]byte(nil), c.CertificateAuthorityData...), stranger.PEM...)
+			return c
+		},
+		"no authority": func(c *infoCluster) *infoCluster { c.CertificateAuthorityData = nil; return c },
+		"an authority in pieces": func(c *infoCluster) *infoCluster {
+			c.CertificateAuthorityData = c.CertificateAuthorityData[:100]
+			return c
+		},
+		"no verification":         func(c *infoCluster) *infoCluster { c.InsecureSkipTLSVerify = true; return c },
+		"a proxy on the way":      func(c *infoCluster) *infoCluster { c.ProxyURL = "http://evil.example:3128"; return c },
+		"a user in the server":    func(c *infoCluster) *infoCluster { c.Server = strings.Replace(c.Server, "//", "//evil@", 1); return c },
+		"a path after the server": func(c *infoCluster) *infoCluster { c.Server += "/../evil"; return c },
+	}
+	for _, mode := range []string{profile.ModeToken, profile.ModeCertificate} {
+		for name, change := range cases {
+			if o := run(r.plugin(t, "prod", mode, change(r.cluster()))); o.code != 4 || o.stdout != "" || !strings.Contains(o.stderr, "hint: ") {
+				t.Errorf("%s, %s: %+v", mode, name, o)
+			}
+		}
+		r.credential(t, "prod", mode) // the good baseline
+	}
+	t.Run("through kubectl", func(t *testing.T) {
+		config := r.config(t, profile.ModeToken)
+		config.Clusters["test"].Server = "https://evil.invalid"
+		o := run(r.kubectl(r.write(t, config), "auth", "whoami"))
+		if o.code == 0 || o.stdout != "" || !strings.Contains(o.stderr, "executable holdfast-exec-plugin failed with exit code 4") {
+			t.Errorf("kubectl: %+v", o)
+		}
+	})
+	t.Run("a mode that the profile does not allow, a profile that is not there", func(t *testing.T) {
+		for _, o := range []outcome{
+			run(r.plugin(t, "none", profile.ModeToken, r.cluster())),
+			run(r.plugin(t, "none", profile.ModeProxy, nil)),
+		} {
+			if o.code != 4 || o.stdout != "" {
+				t.Errorf("%+v", o)
+			}
+		}
+	})
+}
+
+// While the API server is down, the broker does not hammer where it was, however
+// many ask; when it is back, they are answered.
+func TestMintDuringOutage(t *testing.T) {
+	plane := kube.Start(t, kube.Options{Controllers: true})
+	if err := prepare(plane); err != nil {
+		t.Fatal(err)
+	}
+	r := newRig(t, plane, node)
+	plane.StopAPIServer()
+	l, err := net.Listen("tcp", strings.TrimPrefix(plane.URL, "https://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var tries atomic.Int32
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			tries.Add(1)
+			_ = conn.Close()
+		}
+	}()
+	var running sync.WaitGroup
+	started := time.Now()
+	for range 20 {
+		cmd := r.plugin(t, "prod", profile.ModeToken, r.cluster())
+		running.Go(func() {
+			if o := run(cmd); o.code == 0 || o.stdout != "" || !strings.Contains(o.stderr, "hint: ") {
+				t.Errorf("during the outage: %+v", o)
+			}
+		})
+	}
+	running.Wait()
+	took := time.Since(started)
+	_ = l.Close()
+	if n := tries.Load(); n == 0 || float64(n) > 5+2*took.Seconds() {
+		t.Errorf("20 runs made %d connections in %v", n, took)
+	}
+	if took > 15*time.Second {
+		t.Errorf("20 runs took %v", took)
+	}
+	if err := plane.StartAPIServer(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "after the outage", func() string {
+		o := run(r.plugin(t, "prod", profile.ModeToken, r.cluster()))
+		return strings.TrimSuffix(fmt.Sprintf("%s%d", o.stderr, o.code), "0")
+	})
+}
