@@ -33,7 +33,7 @@ type agent struct {
 
 // buildAgent compiles holdfast-agent as it is shipped.
 func buildAgent(b *bench) string {
-	path := filepath.Join(b.dir(), "holdfast-agent")
+	path := filepath.Join(b.Dir(), "holdfast-agent")
 	cmd := exec.Command("go", "build", "-trimpath", "-o", path, "holdfast/agent/holdfast-agent")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	out, err := cmd.CombinedOutput()
@@ -45,7 +45,7 @@ func buildAgent(b *bench) string {
 
 // startAgent starts an agent on device and makes its key.
 func startAgent(b *bench, device string, args ...string) *agent {
-	return startAgentIn(b, b.dir(), device, args...)
+	return startAgentIn(b, b.Dir(), device, args...)
 }
 
 func startAgentIn(b *bench, dir, device string, args ...string) *agent {
@@ -54,7 +54,7 @@ func startAgentIn(b *bench, dir, device string, args ...string) *agent {
 	c := a.dial(b)
 	defer c.Close()
 	_, err := c.CreateKey(context.Background(), wire.CreateKeyParameters{Name: keyName, Purpose: string(keys.TLSClient)})
-	b.check("create key", err)
+	b.Check("create key", err)
 	return a
 }
 
@@ -72,7 +72,7 @@ func (a *agent) run(b *bench, cmd *exec.Cmd) {
 	var log strings.Builder // read only when cmd has ended
 	cmd.Stderr = &log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	b.check("agent", cmd.Start())
+	b.Check("agent", cmd.Start())
 	a.cmd, a.ended = cmd, make(chan struct{})
 	go func() {
 		_ = cmd.Wait()
@@ -122,7 +122,7 @@ func (a *agent) dial(b *bench) *client.Client {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	c, err := client.Dial(ctx, &client.Options{Socket: a.socket})
-	b.check("agent", err)
+	b.Check("agent", err)
 	return c
 }
 
@@ -131,7 +131,7 @@ func (a *agent) key(b *bench) *client.Key {
 	c := a.dial(b)
 	b.Cleanup(func() { c.Close() })
 	k, err := c.Key(context.Background(), keyName)
-	b.check("key", err)
+	b.Check("key", err)
 	return k
 }
 
@@ -146,10 +146,10 @@ func signer(k *client.Key) side {
 // resident returns how much memory of the agent is in RAM, in MiB.
 func (a *agent) resident(b *bench) float64 {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", a.cmd.Process.Pid))
-	b.check("memory", err)
+	b.Check("memory", err)
 	_, after, _ := strings.Cut(string(text), "VmRSS:")
 	var kib float64
 	_, err = fmt.Sscan(after, &kib)
-	b.check("memory", err)
+	b.Check("memory", err)
 	return kib / 1024
 }

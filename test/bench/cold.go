@@ -6,6 +6,7 @@ import (
 	"syscall"
 	"time"
 
+	"holdfast/test/bench/measure"
 	"holdfast/test/swtpm"
 )
 
@@ -17,21 +18,21 @@ func firstSignature(b *bench) {
 	device := swtpm.Start(b)
 	made := startAgent(b, device.Device())
 	made.stop()
-	b.say("first signatures of cold agents")
+	b.Say("first signatures of cold agents")
 	var took []float64
-	for range rounds {
+	for range measure.Rounds {
 		d := coldSignature(b, made, device.Device(), func() {})
 		took = append(took, float64(d)/float64(time.Millisecond))
 	}
-	b.atMost("first_signature_ms", median(took), "ms", 30)
+	b.AtMost("first_signature_ms", measure.Median(took), "ms", 30)
 
 	proxy := swtpm.NewProxy(b, device, swtpm.Options{})
 	var total float64
 	coldSignature(b, made, proxy.Device(), func() {
 		total = float64(proxy.Total())
-		b.say("TPM commands by code until the first signature: %#x", proxy.Counts())
+		b.Say("TPM commands by code until the first signature: %#x", proxy.Counts())
 	})
-	b.atMost("first_signature_tpm_commands", total, "commands", 4)
+	b.AtMost("first_signature_tpm_commands", total, "commands", 4)
 }
 
 // coldSignature starts an agent on made's state the way systemd does, calls
@@ -46,7 +47,7 @@ func coldSignature(b *bench, made *agent, device string, signed func()) time.Dur
 	syscall.Umask(mask)
 	defer a.stop()
 	start := time.Now()
-	b.timed(1, signer(a.key(b)))
+	b.Timed(1, signer(a.key(b)))
 	took := time.Since(start)
 	signed()
 	return took

@@ -25,7 +25,7 @@ func commandsPerSignature(b *bench) {
 		{"pin", keys.Template{Persistent: true, PIN: pin}, 3},
 	} {
 		c.template.Algorithm, c.template.Purpose = keys.ES256, keys.TLSClient
-		b.atMost("tpm_commands_per_signature_"+c.name, countCommands(b, c.template), "commands", c.aim)
+		b.AtMost("tpm_commands_per_signature_"+c.name, countCommands(b, c.template), "commands", c.aim)
 	}
 }
 
@@ -36,13 +36,13 @@ func countCommands(b *bench, t keys.Template) float64 {
 	backend, err := tpm.Open(tpm.Config{
 		Device: p.Device(), Dial: func(context.Context) (tpm.Conn, error) { return p.Dial() }, ResourceManager: true,
 	})
-	b.check("tpm.Open", err)
+	b.Check("tpm.Open", err)
 	b.Cleanup(func() { backend.Close() })
 	m, err := backend.Create(ctx, t)
-	b.check("create", err)
-	b.check("persist", backend.Persist(ctx, m))
+	b.Check("create", err)
+	b.Check("persist", backend.Persist(ctx, m))
 	if len(t.PIN) > 0 {
-		b.check("unlock", backend.Unlock(ctx, m, t.PIN, time.Now().Add(time.Hour)))
+		b.Check("unlock", backend.Unlock(ctx, m, t.PIN, time.Now().Add(time.Hour)))
 	}
 	digest := sha256.Sum256(message())
 	const steady = 10
@@ -51,7 +51,7 @@ func countCommands(b *bench, t keys.Template) float64 {
 			p.ResetCounts()
 		}
 		_, err := backend.Sign(ctx, m, keys.ECDSAP256SHA256, digest[:])
-		b.check("sign", err)
+		b.Check("sign", err)
 	}
 	return float64(p.Total()) / steady
 }

@@ -34,16 +34,16 @@ var _ crypto.Signer = (*direct)(nil)
 // newDirect loads a new key behind dial.
 func newDirect(b *bench, dial func() (*swtpm.Conn, error)) *direct {
 	conn, err := dial()
-	b.check("direct: dial", err)
+	b.Check("direct: dial", err)
 	b.Cleanup(func() { conn.Close() })
 	rsp, err := tpm2.CreatePrimary{PrimaryHandle: tpm2.TPMRHOwner, InPublic: tpm2.New2B(signingTemplate())}.Execute(conn)
-	b.check("direct: TPM2_CreatePrimary", err)
+	b.Check("direct: TPM2_CreatePrimary", err)
 	area, err := rsp.OutPublic.Contents()
-	b.check("direct: public area", err)
+	b.Check("direct: public area", err)
 	point, err := area.Unique.ECC()
-	b.check("direct: public area", err)
+	b.Check("direct: public area", err)
 	public, err := ecdsa.ParseUncompressedPublicKey(elliptic.P256(), slices.Concat([]byte{4}, point.X.Buffer, point.Y.Buffer))
-	b.check("direct: public key", err)
+	b.Check("direct: public key", err)
 	return &direct{conn: conn, handle: rsp.ObjectHandle, name: rsp.Name, public: public}
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-tpm/tpm2"
 
 	"holdfast/client"
+	"holdfast/test/bench/measure"
 	"holdfast/test/swtpm"
 )
 
@@ -42,12 +43,12 @@ func politeWait(b *bench) {
 	proxy := swtpm.NewProxy(b, swtpm.Start(b), swtpm.Options{Delay: map[tpm2.TPMCC]time.Duration{tpm2.TPMCCSign: fairSign}})
 	a := fairAgent(b, proxy.Device())
 	sign := signer(a.key(b))
-	alone := median(b.timed(40, sign))
-	b.say("waiting beside a peer with %d busy connections, T = %v", busyConnections, alone.Round(time.Microsecond))
+	alone := measure.Median(b.Timed(40, sign))
+	b.Say("waiting beside a peer with %d busy connections, T = %v", busyConnections, alone.Round(time.Microsecond))
 	startBusyPeer(b, a.socket)
-	waits := b.timed(fairRequests, sign)
-	b.atMost("polite_wait_T_p50", float64(median(waits))/float64(alone), "T", 2.5)
-	b.atMost("polite_wait_T_p99", float64(quantile(waits, 0.99))/float64(alone), "T", 4)
+	waits := b.Timed(fairRequests, sign)
+	b.AtMost("polite_wait_T_p50", float64(measure.Median(waits))/float64(alone), "T", 2.5)
+	b.AtMost("polite_wait_T_p99", float64(measure.Quantile(waits, 0.99))/float64(alone), "T", 4)
 }
 
 // fairAgent starts an agent that serves two uids, when we are root and can be
@@ -56,10 +57,10 @@ func fairAgent(b *bench, device string) *agent {
 	if os.Getuid() != 0 {
 		return startAgent(b, device)
 	}
-	dir := b.dir()
-	b.check("directory", os.Chmod(dir, 0o755)) // the machine's agent is for everybody to reach
+	dir := b.Dir()
+	b.Check("directory", os.Chmod(dir, 0o755)) // the machine's agent is for everybody to reach
 	policy := filepath.Join(dir, "policy.yaml")
-	b.check("policy", os.WriteFile(policy, []byte(fairPolicy), 0o644))
+	b.Check("policy", os.WriteFile(policy, []byte(fairPolicy), 0o644))
 	return startAgentIn(b, dir, device, "--system", "--admin-socket", filepath.Join(dir, "admin.sock"), "--policy", policy)
 }
 
@@ -67,14 +68,14 @@ func fairAgent(b *bench, device string) *agent {
 // possible, and waits until it is busy.
 func startBusyPeer(b *bench, socket string) {
 	cmd := exec.Command("/proc/self/exe", busyCommand, socket)
-	cmd.Stderr = b.stderr
+	cmd.Stderr = os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if os.Getuid() == 0 {
 		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: busyUID, Gid: busyUID}
 	}
 	out, err := cmd.StdoutPipe()
-	b.check("busy peer", err)
-	b.check("busy peer", cmd.Start())
+	b.Check("busy peer", err)
+	b.Check("busy peer", cmd.Start())
 	b.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
 	if _, err := bufio.NewReader(out).ReadString('\n'); err != nil {
 		b.Fatalf("busy peer: %w", err)

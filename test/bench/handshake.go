@@ -25,15 +25,15 @@ func handshakeRates(b *bench) {
 		clients int
 		aim     float64
 	}{{1, 0.93}, {16, 1.00}} {
-		b.say("handshakes with %d clients", c.clients)
-		ratio := b.compareRates(c.clients, ours, straight)
-		b.atLeast(fmt.Sprintf("handshake_rate_vs_direct_%d", c.clients), ratio, "ratio", c.aim)
+		b.Say("handshakes with %d clients", c.clients)
+		ratio := b.CompareRates(c.clients, ours, straight)
+		b.AtLeast(fmt.Sprintf("handshake_rate_vs_direct_%d", c.clients), ratio, "ratio", c.aim)
 	}
 }
 
 func serverConfig(b *bench) *tls.Config {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	b.check("server key", err)
+	b.Check("server key", err)
 	return &tls.Config{
 		Certificates:           []tls.Certificate{certificate(b, key, key.Public(), key)},
 		ClientAuth:             tls.RequireAnyClientCert, // proves the key; chains are not what is measured
@@ -45,7 +45,7 @@ func serverConfig(b *bench) *tls.Config {
 // handshaker is the side of clients that sign in with key.
 func handshaker(b *bench, key crypto.Signer, server *tls.Config) side {
 	issuer, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	b.check("issuer key", err)
+	b.Check("issuer key", err)
 	config := &tls.Config{
 		Certificates:       []tls.Certificate{certificate(b, issuer, key.Public(), key)},
 		InsecureSkipVerify: true,
@@ -72,6 +72,6 @@ func handshake(config, server *tls.Config) error {
 func certificate(b *bench, issuer crypto.Signer, public crypto.PublicKey, key crypto.PrivateKey) tls.Certificate {
 	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour)}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, public, issuer)
-	b.check("certificate", err)
+	b.Check("certificate", err)
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 }

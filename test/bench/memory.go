@@ -24,39 +24,39 @@ const memoryConfig = "limits:\n  connections-per-uid: 2000\n"
 // agentMemory is the agent's resident memory: after a first signature, after
 // many, and what idle connections add.
 func agentMemory(b *bench) {
-	dir := b.dir()
+	dir := b.Dir()
 	config := filepath.Join(dir, "agent.yaml")
-	b.check("configuration", os.WriteFile(config, []byte(memoryConfig), 0o600))
+	b.Check("configuration", os.WriteFile(config, []byte(memoryConfig), 0o600))
 	a := startAgentIn(b, dir, swtpm.Start(b).Device(), "--config", config)
 	sign := signer(a.key(b))
-	b.timed(1, sign)
-	b.atMost("agent_rss_mib_idle", a.resident(b), "MiB", 10)
+	b.Timed(1, sign)
+	b.AtMost("agent_rss_mib_idle", a.resident(b), "MiB", 10)
 
 	before := a.resident(b)
 	openIdle(b, a.socket, memoryConnections)
 	perThousand := (a.resident(b) - before) * 1000 / memoryConnections
-	b.atMost("agent_rss_mib_per_1000_idle_connections", perThousand, "MiB", 12)
+	b.AtMost("agent_rss_mib_per_1000_idle_connections", perThousand, "MiB", 12)
 
 	a = startAgent(b, swtpm.Start(b).Device())
-	b.signMany(signer(a.key(b)), memorySignatures)
-	b.atMost(fmt.Sprintf("agent_rss_mib_after_%d_signatures", memorySignatures), a.resident(b), "MiB", 16)
+	signMany(b, signer(a.key(b)), memorySignatures)
+	b.AtMost(fmt.Sprintf("agent_rss_mib_after_%d_signatures", memorySignatures), a.resident(b), "MiB", 16)
 }
 
 // openIdle opens connections that have made one call each, and leaves them.
 func openIdle(b *bench, socket string, n int) {
-	b.say("opening %d connections", n)
+	b.Say("opening %d connections", n)
 	for i := range n {
 		what := fmt.Sprintf("connection %d", i)
 		c, err := net.Dial("unix", socket)
-		b.check(what, err)
+		b.Check(what, err)
 		conn := varlink.NewConn(c)
 		b.Cleanup(func() { conn.Close() })
-		b.check(what, conn.Call(context.Background(), "org.varlink.service.GetInfo", nil, nil))
+		b.Check(what, conn.Call(context.Background(), "org.varlink.service.GetInfo", nil, nil))
 	}
 }
 
 // signMany has clients sign n times together.
-func (b *bench) signMany(s side, n int) {
+func signMany(b *bench, s side, n int) {
 	errs := make([]error, memoryClients)
 	var all sync.WaitGroup
 	for c := range memoryClients {
@@ -64,13 +64,13 @@ func (b *bench) signMany(s side, n int) {
 			for i := c; i < n && errs[c] == nil; i += memoryClients {
 				errs[c] = s(c)
 				if i%(n/4) == 0 {
-					b.say("%d of %d signatures", i, n)
+					b.Say("%d of %d signatures", i, n)
 				}
 			}
 		})
 	}
 	all.Wait()
 	for _, err := range errs {
-		b.check("signing", err)
+		b.Check("signing", err)
 	}
 }

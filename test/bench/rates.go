@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/go-tpm/tpm2"
 
+	"holdfast/test/bench/measure"
 	"holdfast/test/swtpm"
 )
 
@@ -17,9 +18,9 @@ func signRates(b *bench) {
 		clients int
 		aim     float64
 	}{{1, 0.85}, {32, 1.00}} {
-		b.say("signing with %d clients", c.clients)
-		ratio := b.compareRates(c.clients, ours, straight.sign)
-		b.atLeast(fmt.Sprintf("sign_rate_vs_direct_%d", c.clients), ratio, "ratio", c.aim)
+		b.Say("signing with %d clients", c.clients)
+		ratio := b.CompareRates(c.clients, ours, straight.sign)
+		b.AtLeast(fmt.Sprintf("sign_rate_vs_direct_%d", c.clients), ratio, "ratio", c.aim)
 	}
 }
 
@@ -32,18 +33,18 @@ func slowSignRate(b *bench) {
 	slow := swtpm.Options{Delay: map[tpm2.TPMCC]time.Duration{tpm2.TPMCCSign: slowSign}}
 	ours := signer(startAgent(b, swtpm.NewProxy(b, swtpm.Start(b), slow).Device()).key(b))
 	straight := newDirect(b, swtpm.NewProxy(b, swtpm.Start(b), slow).Dial)
-	b.say("signing on TPMs that take %v", slowSign)
+	b.Say("signing on TPMs that take %v", slowSign)
 	var ratios []float64
-	for round := range rounds {
+	for round := range measure.Rounds {
 		var took [2]time.Duration
-		for _, i := range turn(round) {
-			for _, d := range b.timed(2, [...]side{ours, straight.sign}[i]) {
+		for _, i := range measure.Turn(round) {
+			for _, d := range b.Timed(2, [...]side{ours, straight.sign}[i]) {
 				took[i] += d
 			}
 		}
 		ratios = append(ratios, float64(took[1])/float64(took[0]))
 	}
-	b.atLeast("sign_rate_slow_tpm_vs_direct", median(ratios), "ratio", 0.99)
+	b.AtLeast("sign_rate_slow_tpm_vs_direct", measure.Median(ratios), "ratio", 0.99)
 }
 
 // addedLatency is what a signature through the agent takes longer than the
@@ -52,17 +53,17 @@ func slowSignRate(b *bench) {
 func addedLatency(b *bench) {
 	ours := signer(startAgent(b, swtpm.Start(b).Device()).key(b))
 	straight := newDirect(b, swtpm.Start(b).Dial)
-	b.say("latency of single signatures")
+	b.Say("latency of single signatures")
 	const perRound = 100
 	var added []float64
-	for round := range warmUps + rounds {
+	for round := range measure.WarmUps + measure.Rounds {
 		var p50 [2]time.Duration
-		for _, i := range turn(round) {
-			p50[i] = median(b.timed(perRound, [...]side{ours, straight.signByHand}[i]))
+		for _, i := range measure.Turn(round) {
+			p50[i] = measure.Median(b.Timed(perRound, [...]side{ours, straight.signByHand}[i]))
 		}
-		if round >= warmUps {
+		if round >= measure.WarmUps {
 			added = append(added, float64(p50[0]-p50[1])/float64(time.Microsecond))
 		}
 	}
-	b.atMost("added_latency_us", median(added), "us", 200)
+	b.AtMost("added_latency_us", measure.Median(added), "us", 200)
 }
