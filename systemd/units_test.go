@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -32,14 +33,15 @@ func units(t *testing.T, directory string) []string {
 	return files
 }
 
-// installed copies units to a directory of their own and lets them start a
-// program that exists. edit may change the text.
+// installed copies units to a directory of their own and lets them start
+// programs that exist. edit may change the text.
 func installed(t *testing.T, directory string, edit func(string) string) []string {
 	t.Helper()
 	to := t.TempDir()
-	program := filepath.Join(to, "holdfast-agent")
-	if err := os.WriteFile(program, []byte("#!/bin/sh\n"), 0o755); err != nil {
-		t.Fatal(err)
+	for _, program := range []string{"holdfast", "holdfast-agent", "holdfast-broker"} {
+		if err := os.WriteFile(filepath.Join(to, program), []byte("#!/bin/sh\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
 	}
 	var copies []string
 	for _, file := range units(t, directory) {
@@ -47,7 +49,7 @@ func installed(t *testing.T, directory string, edit func(string) string) []strin
 		if err != nil {
 			t.Fatal(err)
 		}
-		changed := edit(strings.ReplaceAll(string(text), "/usr/bin/holdfast-agent", program))
+		changed := edit(strings.ReplaceAll(string(text), "/usr/bin/holdfast", filepath.Join(to, "holdfast")))
 		name := filepath.Join(to, filepath.Base(file))
 		if err := os.WriteFile(name, []byte(changed), 0o644); err != nil {
 			t.Fatal(err)
@@ -84,12 +86,12 @@ func TestVerify(t *testing.T) {
 	}
 }
 
-// exposure runs the judgement of systemd-analyze with a limit of 1.0, which it
-// wants as 10.
-func exposure(t *testing.T, units []string) error {
+// exposure runs the judgement of systemd-analyze on one service with a limit,
+// which it wants in tenths: 10 is an exposure of 1.0.
+func exposure(t *testing.T, units []string, service, limit string) error {
 	t.Helper()
-	i := slices.IndexFunc(units, func(u string) bool { return strings.HasSuffix(u, ".service") })
-	cmd := exec.Command(tool(t, "systemd-analyze"), "security", "--offline=true", "--threshold=10", units[i])
+	i := slices.IndexFunc(units, func(u string) bool { return filepath.Base(u) == service })
+	cmd := exec.Command(tool(t, "systemd-analyze"), "security", "--offline=true", "--threshold="+limit, units[i])
 	out, err := cmd.CombinedOutput()
 	if last := bytes.LastIndex(out, []byte("Overall")); last >= 0 {
 		t.Logf("%s", out[last:])
@@ -97,13 +99,21 @@ func exposure(t *testing.T, units []string) error {
 	return err
 }
 
+// The key holder is closest; what talks to clusters has a network besides, and
+// what renews the machine's certificates is root without a capability.
 func TestExposure(t *testing.T) {
-	if err := exposure(t, installed(t, "system", same)); err != nil {
-		t.Errorf("the system unit is over 1.0: %v", err)
-	}
-	open := func(text string) string { return strings.Replace(text, "PrivateNetwork=yes\n", "", 1) }
-	if exposure(t, installed(t, "system", open)) == nil {
-		t.Error("a unit with a network passed")
+	for service, c := range map[string]struct{ limit, line, instead string }{
+		"holdfast-agent.service":  {"10", "PrivateNetwork=yes\n", ""},
+		"holdfast-broker.service": {"15", "CapabilityBoundingSet=\n", ""},
+		"holdfast-renew.service":  {"16", "CapabilityBoundingSet=\n", ""},
+	} {
+		if err := exposure(t, installed(t, "system", same), service, c.limit); err != nil {
+			t.Errorf("%s is over %s tenths: %v", service, c.limit, err)
+		}
+		open := func(text string) string { return strings.Replace(text, c.line, c.instead, 1) }
+		if exposure(t, installed(t, "system", open), service, c.limit) == nil {
+			t.Errorf("%s without %q passed", service, c.line)
+		}
 	}
 }
 
@@ -124,64 +134,89 @@ func settings(t *testing.T, file string) map[string][]string {
 	return all
 }
 
-// What the score does not weigh, or weighs the wrong way: the agent could not
-// tell its callers apart, could not reach its device, or would share it.
-func TestSystemUnit(t *testing.T) {
-	got := settings(t, "system/holdfast-agent.service")
-	for key, want := range map[string]string{
-		"Type": "notify", "User": "holdfast", "SupplementaryGroups": "tss", "DevicePolicy": "closed",
-		"DeviceAllow": "/dev/tpmrm0 rw", "RestrictAddressFamilies": "AF_UNIX", "PrivateNetwork": "yes",
-		"StateDirectory": "holdfast", "StateDirectoryMode": "0700", "CapabilityBoundingSet": "", "WatchdogSec": "30",
-		"Sockets": "holdfast-agent.socket holdfast-agent-admin.socket", "Requires": "holdfast-agent.socket holdfast-agent-admin.socket",
+// What the score does not weigh, or weighs the wrong way: a daemon could not tell
+// its callers apart, could not reach its device or its clusters, or would share
+// what is its own.
+func TestSystemUnits(t *testing.T) {
+	for file, c := range map[string]struct {
+		want   map[string]string
+		absent []string
+	}{
+		"holdfast-agent.service": {map[string]string{
+			"Type": "notify", "User": "holdfast", "SupplementaryGroups": "tss", "DevicePolicy": "closed",
+			"DeviceAllow": "/dev/tpmrm0 rw", "RestrictAddressFamilies": "AF_UNIX", "PrivateNetwork": "yes",
+			"StateDirectory": "holdfast", "StateDirectoryMode": "0700", "CapabilityBoundingSet": "", "WatchdogSec": "30",
+			"Sockets": "holdfast-agent.socket holdfast-agent-admin.socket", "Requires": "holdfast-agent.socket holdfast-agent-admin.socket",
+		}, []string{"PrivateUsers", "PrivateDevices", "ProtectProc", "DynamicUser", "RuntimeDirectory"}},
+		"holdfast-broker.service": {map[string]string{
+			"Type": "notify", "User": "holdfast-broker", "RestrictAddressFamilies": "AF_UNIX AF_INET AF_INET6 AF_NETLINK",
+			"StateDirectory": "holdfast-broker", "StateDirectoryMode": "0700", "CapabilityBoundingSet": "", "AmbientCapabilities": "",
+			"WatchdogSec": "30", "Sockets": "holdfast-broker.socket", "Requires": "holdfast-broker.socket", "PrivateDevices": "yes",
+		}, []string{"PrivateUsers", "ProtectProc", "ProcSubset", "DynamicUser", "RuntimeDirectory", "SupplementaryGroups", "PrivateNetwork"}},
+		"holdfast-renew.service": {map[string]string{
+			"Type": "oneshot", "User": "root", "CapabilityBoundingSet": "", "Environment": "HOLDFAST_SOCKET=/run/holdfast/admin.sock",
+			"ExecStart": "/usr/bin/holdfast renew --due",
+		}, []string{"PrivateUsers", "PrivateNetwork", "WatchdogSec"}},
 	} {
-		if values := got[key]; len(values) != 1 || values[0] != want {
-			t.Errorf("%s: got %q, want %q once", key, values, want)
+		check(t, filepath.Join("system", file), c.want, c.absent)
+	}
+}
+
+// check holds a unit to the values of some keys, and to the absence of others.
+func check(t *testing.T, file string, want map[string]string, absent []string) {
+	t.Helper()
+	got := settings(t, file)
+	for key, value := range want {
+		if values := got[key]; len(values) != 1 || values[0] != value {
+			t.Errorf("%s: %s: got %q, want %q once", file, key, values, value)
 		}
 	}
-	for _, key := range []string{"PrivateUsers", "PrivateDevices", "ProtectProc", "DynamicUser", "RuntimeDirectory"} {
+	for _, key := range absent {
 		if values := got[key]; values != nil {
-			t.Errorf("%s is set to %q", key, values)
+			t.Errorf("%s: %s is set to %q", file, key, values)
 		}
 	}
 }
 
 // The settings that a user's manager ignores, or that stop the service there with
-// status 218, are not in the user unit.
-func TestUserUnit(t *testing.T) {
-	got := settings(t, "user/holdfast-agent.service")
-	for _, key := range []string{
-		"User", "Group", "SupplementaryGroups", "PrivateUsers", "PrivateDevices", "PrivateNetwork", "PrivateTmp", "CapabilityBoundingSet",
-		"ProtectClock", "ProtectHome", "ProtectSystem", "ProtectKernelModules", "ProtectKernelLogs", "DevicePolicy", "DeviceAllow",
-	} {
-		if values := got[key]; values != nil {
-			t.Errorf("%s is set to %q", key, values)
-		}
-	}
-	for _, key := range []string{"NoNewPrivileges", "MemoryDenyWriteExecute", "LockPersonality", "RestrictSUIDSGID"} {
-		if values := got[key]; len(values) != 1 || values[0] != "yes" {
-			t.Errorf("%s: got %q, want yes", key, values)
-		}
+// status 218, are not in the user units.
+func TestUserUnits(t *testing.T) {
+	for _, file := range []string{"holdfast-agent.service", "holdfast-broker.service", "holdfast-renew.service"} {
+		check(t, filepath.Join("user", file), map[string]string{
+			"NoNewPrivileges": "yes", "MemoryDenyWriteExecute": "yes", "LockPersonality": "yes", "RestrictSUIDSGID": "yes", "LimitCORE": "0",
+		}, []string{
+			"User", "Group", "SupplementaryGroups", "PrivateUsers", "PrivateDevices", "PrivateNetwork", "PrivateTmp", "CapabilityBoundingSet",
+			"ProtectClock", "ProtectHome", "ProtectSystem", "ProtectProc", "ProtectKernelModules", "ProtectKernelLogs", "DevicePolicy", "DeviceAllow",
+			"StateDirectory",
+		})
 	}
 }
 
-// The agent takes its sockets by name, path and mode; here is where they come
+// A renewal lands within 1% of the lifetime of the planned moment when the timer
+// is exact, and what fell due while the machine was off is not left for a day.
+func TestRenewTimers(t *testing.T) {
+	for _, manager := range []string{"system", "user"} {
+		check(t, filepath.Join(manager, "holdfast-renew.timer"), map[string]string{
+			"OnCalendar": "minutely", "AccuracySec": "1s", "Persistent": "yes", "WantedBy": "timers.target",
+		}, []string{"RandomizedDelaySec", "WakeSystem", "Unit"})
+	}
+}
+
+// The daemons take their sockets by name, path and mode; here is where they come
 // from.
 func TestSockets(t *testing.T) {
-	tests := []struct{ file, name, path, mode, directory string }{
-		{"system/holdfast-agent.socket", "agent", "/run/holdfast/agent.sock", "0666", "0755"},
-		{"system/holdfast-agent-admin.socket", "admin", "/run/holdfast/admin.sock", "0600", "0755"},
-		{"user/holdfast-agent.socket", "agent", "%t/holdfast/agent.sock", "0600", "0700"},
+	tests := []struct{ file, service, name, path, mode, directory string }{
+		{"system/holdfast-agent.socket", "agent", "agent", "/run/holdfast/agent.sock", "0666", "0755"},
+		{"system/holdfast-agent-admin.socket", "agent", "admin", "/run/holdfast/admin.sock", "0600", "0755"},
+		{"user/holdfast-agent.socket", "agent", "agent", "%t/holdfast/agent.sock", "0600", "0700"},
+		{"system/holdfast-broker.socket", "broker", "broker", "/run/holdfast/broker.sock", "0666", "0755"},
+		{"user/holdfast-broker.socket", "broker", "broker", "%t/holdfast/broker.sock", "0600", "0700"},
 	}
 	for _, test := range tests {
-		got := settings(t, test.file)
-		for key, want := range map[string]string{
+		check(t, test.file, map[string]string{
 			"FileDescriptorName": test.name, "ListenStream": test.path, "SocketMode": test.mode, "DirectoryMode": test.directory,
-		} {
-			if values := got[key]; len(values) != 1 || values[0] != want {
-				t.Errorf("%s: %s: got %q, want %q once", test.file, key, values, want)
-			}
-		}
-		service := settings(t, filepath.Dir(test.file)+"/holdfast-agent.service")
+		}, nil)
+		service := settings(t, filepath.Dir(test.file)+"/holdfast-"+test.service+".service")
 		if start := service["ExecStart"][0] + " "; !strings.Contains(start, "socket "+test.path+" ") {
 			t.Errorf("%s: the service starts as %q, without this socket", test.file, start)
 		}
@@ -203,16 +238,21 @@ func TestSysusersAndTmpfiles(t *testing.T) {
 		}
 	}
 	passwd, err := os.ReadFile(filepath.Join(root, "etc/passwd"))
-	if err != nil || !strings.Contains(string(passwd), "holdfast:x:") || !strings.Contains(string(passwd), ":/usr/sbin/nologin") {
-		t.Errorf("passwd: %v\n%s", err, passwd)
+	for _, user := range []string{"holdfast", "holdfast-broker"} {
+		line := regexp.MustCompile(`(?m)^` + user + `:.*:/usr/sbin/nologin$`)
+		if err != nil || !line.Match(passwd) {
+			t.Errorf("passwd has no %s without a shell: %v\n%s", user, err, passwd)
+		}
 	}
 	group, err := os.ReadFile(filepath.Join(root, "etc/group"))
 	if err != nil || !strings.Contains(string(group), "tss:x:") {
 		t.Errorf("group: %v\n%s", err, group)
 	}
-	info, err := os.Stat(filepath.Join(root, "run/holdfast"))
-	if err != nil || info.Mode().Perm() != 0o755 {
-		t.Errorf("run/holdfast: %v, %v, want mode 0755", info, err)
+	for _, dir := range []string{"run/holdfast", "etc/holdfast", "etc/holdfast/profiles"} {
+		info, err := os.Stat(filepath.Join(root, dir))
+		if err != nil || info.Mode().Perm() != 0o755 {
+			t.Errorf("%s: %v, %v, want mode 0755", dir, info, err)
+		}
 	}
 }
 
