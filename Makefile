@@ -29,10 +29,14 @@ MAKEFLAGS  += --no-print-directory
 .DEFAULT_GOAL = help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help version setup go build test race lint fuzz bench demo man deb repro clean
+.PHONY: help version setup go build test race lint kubernetes kube fuzz bench demo demo-kubernetes man deb repro clean
+
+# The Kubernetes tests are a module of their own. They are built with the flags of
+# the Kubernetes programs, so that what both compile is compiled once.
+KUBE = cd test/kube && CGO_ENABLED=0 GOFLAGS="$(GOFLAGS) -trimpath" ../../$(GO)
 
 help: ## this list
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 16
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 24
 
 version:
 	@echo $(VERSION)
@@ -66,6 +70,14 @@ lint: go ## gofmt, vet and staticcheck
 	if [ -n "$$unformatted" ]; then echo "gofmt would change:" $$unformatted; exit 1; fi
 	$(GO) vet ./...
 	$(GO) run $(STATICCHECK) ./...
+	$(KUBE) vet ./...
+	$(KUBE) run $(STATICCHECK) ./...
+
+kubernetes: go ## kubectl, kube-apiserver and their like, into the user's cache; minutes, the first time
+	@test/kube/build
+
+kube: kubernetes ## stock Kubernetes clients against a real control plane
+	$(KUBE) test -timeout 10m ./...
 
 fuzz: go ## each fuzz target for FUZZTIME (20s)
 	@test/fuzz $(FUZZTIME)
@@ -75,6 +87,9 @@ bench: setup ## the figures, one `name value unit` per line; JSON to $BENCH_OUT
 
 demo: setup build ## a mutual-TLS login with a key that cannot leave its TPM
 	@test/demo
+
+demo-kubernetes: setup build kubernetes ## kubectl with a key that cannot leave its TPM
+	@test/demo-kubernetes
 
 man: build ## the manual pages, compressed, and shell completions, into build/
 	@mkdir -p build/man build/completions

@@ -1,29 +1,25 @@
 package e2e
 
 import (
-	"context"
 	"os/exec"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"holdfast/client/profile"
-	"holdfast/test/kube"
 )
 
-// kube-controller-manager signs in with a key in the TPM: it takes its leader
-// lease, and its controllers work.
-func TestControllerManager(t *testing.T) {
-	plane := sharedPlane(t)
-	r := newRig(t, plane, kube.User{Name: "system:kube-controller-manager"})
-	args := append(plane.ManagerArgs(r.kubeconfig(t, profile.ModeProxy)), "--leader-elect=true", "--controllers=deployment-controller,replicaset-controller")
+// checkManager holds when kube-controller-manager, with a key in the TPM, takes
+// its leader lease, its controllers work, and all its clients together cost one
+// signature.
+func checkManager(t *testing.T, r *rig, kubeconfig string) {
+	plane := r.plane
+	args := append(plane.ManagerArgs(kubeconfig), "--leader-elect=true", "--controllers=deployment-controller,replicaset-controller")
 	cmd := exec.Command(plane.Program("kube-controller-manager"), args...)
 	cmd.Env = r.environ
 	before := r.signatures()
 	manager := background(t, "manager", cmd)
-	ctx := context.Background()
+	ctx := t.Context()
 	eventually(t, "the leader lease", func() string {
 		lease, err := plane.Client().CoordinationV1().Leases("kube-system").Get(ctx, "kube-controller-manager", metav1.GetOptions{})
 		if err != nil {
