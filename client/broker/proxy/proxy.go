@@ -3,43 +3,195 @@
 // takes the ticket off, and sends them on over connections that the agent signed
 // for.
 //
-// Start at [Proxy.Serve].
+// Start at [Proxy.Serve]; what a request has to pass is in admit.go, and what
+// becomes of it then in forward.go. A request that does not pass is answered with
+// a Status object that says why, so that kubectl can show it.
+//
+// What it does not protect against: the process that got a ticket may lend its
+// connection to another. Who may act as somebody else (Impersonate-User and its
+// like) and what a request may do is the API server's business.
 package proxy
 
 import (
 	"context"
 	"crypto/tls"
+	"errors"
+	"fmt"
 	"log/slog"
 	"net"
+	"net/http"
+	"net/http/httputil"
+	"sync"
+	"time"
 
 	"holdfast/agent/metrics"
 	"holdfast/client/broker/ticket"
-	"holdfast/client/broker/upstream"
 	"holdfast/client/profile"
 )
+
+// Pools are connections to API servers. A [*holdfast/client/broker/upstream.Pools]
+// is one, and says what its methods do.
+type Pools interface {
+	Transport(caller ticket.Process, prof *profile.Profile) http.RoundTripper
+	Upgrade(caller ticket.Process, prof *profile.Profile) http.RoundTripper
+	Retire(profile string, uid *uint32)
+}
 
 // Options is what a Proxy needs.
 type Options struct {
 	Certificate tls.Certificate // for *.holdfast.internal and 127.0.0.1, pinned by kubeconfigs
 	Tickets     *ticket.Table
-	Pools       *upstream.Pools
+	Pools       Pools
 	Profile     func(name string) (*profile.Profile, bool)    // the profile as it is now
 	Allowed     func(who ticket.Process, profile string) bool // the policy as it is now
-	Metrics     *metrics.Registry
-	Log         *slog.Logger
+	Metrics     *metrics.Registry                             // nil counts for nobody
+	Log         *slog.Logger                                  // nil is silent
 }
 
 // A Proxy serves any number of listeners.
-type Proxy struct{}
+type Proxy struct {
+	options Options
+	log     *slog.Logger
+	counts  counts
+	server  *http.Server
+	doors   doors
+	retries retries
+	bulk    *httputil.ReverseProxy // for answers that end
+	stream  *httputil.ReverseProxy // for watches and logs, of which there are many at a time
 
-// New returns a proxy that serves nothing yet.
-func New(o Options) *Proxy { panic("not built") }
+	ctx     context.Context // of every request
+	cut     context.CancelFunc
+	running running
+}
 
-// Serve accepts connections until l is closed or the proxy is shut down. With
-// profile empty the name that the client asks for in its handshake (SNI) picks
-// the profile, otherwise the listener is that profile's own.
-func (p *Proxy) Serve(l net.Listener, profile string) error { panic("not built") }
+// The limits of what a client may make the proxy hold.
+const (
+	maxHeader     = 64 << 10
+	headerTimeout = 10 * time.Second // the handshake's too
+	idleTimeout   = 2 * time.Minute
+	maxStreams    = 250       // of one HTTP/2 connection, as kube-apiserver's
+	window        = 256 << 10 // what one request's body may be ahead of the API server
+)
+
+// New returns a proxy that serves nothing yet. Shut it down.
+func New(o Options) *Proxy {
+	if o.Metrics == nil {
+		o.Metrics = metrics.New()
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	p := &Proxy{options: o, log: o.Log, counts: newCounts(o.Metrics), running: running{ended: make(chan struct{})}}
+	p.ctx, p.cut = context.WithCancel(context.Background())
+	p.doors = newDoors()
+	p.bulk, p.stream = p.forwarder(large), p.forwarder(small)
+	p.server = &http.Server{
+		Handler:   p,
+		TLSConfig: p.tls(),
+		HTTP2: &http.HTTP2Config{
+			MaxConcurrentStreams:          maxStreams,
+			MaxReceiveBufferPerStream:     window,
+			MaxReceiveBufferPerConnection: 1 << 20,
+		},
+		DisableGeneralOptionsHandler: true, // it would answer without a ticket
+		ReadHeaderTimeout:            headerTimeout,
+		IdleTimeout:                  idleTimeout,
+		MaxHeaderBytes:               maxHeader,
+		BaseContext:                  func(net.Listener) context.Context { return p.ctx },
+		ConnContext:                  remember,
+		// Failed handshakes and broken connections, of whoever may connect.
+		ErrorLog: slog.NewLogLogger(p.log.Handler(), slog.LevelDebug),
+	}
+	return p
+}
+
+// tls takes any name: which profile it stands for is judged with each request,
+// whose answer can say what is wrong, as a failed handshake cannot.
+func (p *Proxy) tls() *tls.Config {
+	return &tls.Config{
+		MinVersion:             tls.VersionTLS13,
+		Certificates:           []tls.Certificate{p.options.Certificate},
+		SessionTicketsDisabled: true, // each kubectl is another process; and a session is bound to no name
+	}
+}
+
+// Serve accepts connections until l is closed or the proxy is shut down, and
+// returns nil then. With profile empty the name that the client asks for in its
+// handshake (SNI, PROFILE.holdfast.internal) picks the profile, otherwise the
+// listener is that profile's own. A listener that is not on a loopback address is
+// an error.
+func (p *Proxy) Serve(l net.Listener, profile string) error {
+	address, ok := l.Addr().(*net.TCPAddr)
+	if !ok || !address.IP.IsLoopback() {
+		l.Close()
+		return fmt.Errorf("proxy: %v is no loopback address: other machines could connect", l.Addr())
+	}
+	err := p.server.ServeTLS(&listener{Listener: l, proxy: p, profile: profile}, "", "")
+	if errors.Is(err, http.ErrServerClosed) || errors.Is(err, net.ErrClosed) {
+		return nil
+	}
+	return err
+}
 
 // Shutdown closes the listeners, lets requests finish until ctx ends, and cuts
 // what is left, upgraded connections too.
-func (p *Proxy) Shutdown(ctx context.Context) error { panic("not built") }
+func (p *Proxy) Shutdown(ctx context.Context) error {
+	finished := make(chan error, 1)
+	go func() {
+		err := p.server.Shutdown(ctx)
+		<-p.running.end()
+		finished <- err
+	}()
+	var err error
+	select {
+	case err = <-finished:
+		p.cut()
+	case <-ctx.Done():
+		p.cut()
+		p.server.Close()
+		err = <-finished
+	}
+	p.doors.close()
+	if err != nil {
+		return fmt.Errorf("proxy: shutdown: %w", err)
+	}
+	return nil
+}
+
+// running counts requests. Those that were upgraded are among them, which
+// [http.Server] no longer knows.
+type running struct {
+	mu     sync.Mutex
+	n      int
+	ending bool
+	ended  chan struct{} // closed when none is left
+}
+
+// begin counts a request, unless no more are taken.
+func (r *running) begin() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.ending {
+		r.n++
+	}
+	return !r.ending
+}
+
+func (r *running) done() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.n--; r.ending && r.n == 0 {
+		close(r.ended)
+	}
+}
+
+// end takes no more requests, and returns what is closed when the last has ended.
+func (r *running) end() <-chan struct{} {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.ending && r.n == 0 {
+		close(r.ended)
+	}
+	r.ending = true
+	return r.ended
+}

@@ -1,0 +1,215 @@
+package proxy
+
+import (
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+
+	"holdfast/agent/peer"
+)
+
+func ok(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "from the cluster") }
+
+// protocols runs a test once with HTTP/1.1 and once with HTTP/2.
+func protocols(t *testing.T, f func(t *testing.T, http2 bool)) {
+	t.Run("HTTP/1.1", func(t *testing.T) { f(t, false) })
+	t.Run("HTTP/2", func(t *testing.T) { f(t, true) })
+}
+
+func TestARequestWithATicket(t *testing.T) {
+	protocols(t, func(t *testing.T, http2 bool) {
+		r := newRig(t, ok)
+		client, bearer := r.client("prod", http2), "Bearer "+r.ticket("prod")
+		for range 3 {
+			got := r.do(client, "GET", "/api", nil, "Authorization", bearer)
+			if got.want(t, 200); got.body != "from the cluster" || (got.proto == 2) != http2 {
+				t.Errorf("got %+v", got)
+			}
+		}
+		if n := r.count("holdfast_broker_proxy_ownership_checks_total", "outcome", "owned"); n != 1 {
+			t.Errorf("got %v ownership checks, want one for a connection and a ticket", n)
+		}
+		if n := r.count("holdfast_broker_proxy_requests_total", "profile", "prod", "outcome", "ok"); n != 3 {
+			t.Errorf("got %v requests counted", n)
+		}
+		if n := r.count("holdfast_broker_proxy_overhead_seconds", "profile", "prod"); n != 3 {
+			t.Errorf("got %v durations", n)
+		}
+		if who := r.pools.callers[0]; who.PID != int32(os.Getpid()) || who.UID != uint32(os.Geteuid()) {
+			t.Errorf("got the caller %+v", who)
+		}
+	})
+}
+
+func TestRequestsWithoutATicket(t *testing.T) {
+	protocols(t, func(t *testing.T, http2 bool) {
+		r := newRig(t, ok)
+		client, good := r.client("prod", http2), "Bearer "+r.ticket("prod")
+		r.do(client, "GET", "/api", nil, "Authorization", good).want(t, 200)
+		cases := map[string][]string{
+			"none":            nil,
+			"basic":           {"Authorization", "Basic dTpw"},
+			"scheme alone":    {"Authorization", "Bearer"},
+			"empty":           {"Authorization", "Bearer "},
+			"unknown":         {"Authorization", "Bearer holdfast-ticket-AAAA"},
+			"two":             {"Authorization", good, "Authorization", good},
+			"joined":          {"Authorization", good + ", " + good},
+			"websocket":       {"Sec-WebSocket-Protocol", "v5.channel.k8s.io, base64url.bearer.authorization.k8s.io.QUFB"},
+			"websocket, too":  {"Authorization", good, "Sec-WebSocket-Protocol", "base64url.bearer.authorization.k8s.io.QUFB"},
+			"in another case": {"Authorization", strings.ToUpper(good)},
+		}
+		for name, headers := range cases {
+			t.Run(name, func(t *testing.T) {
+				got := r.do(client, "GET", "/api", nil, headers...)
+				got.want(t, 401, "")
+				if strings.Contains(got.body, good[7:]) {
+					t.Error("the answer holds the ticket")
+				}
+			})
+		}
+		// The same connection still takes a request that has one.
+		r.do(client, "GET", "/api", nil, "Authorization", good).want(t, 200)
+		r.do(client, "GET", "/api", nil, "Authorization", "bearer "+good[7:]).want(t, 200)
+		if strings.Contains(r.log.String(), good[7:]) {
+			t.Error("the log holds the ticket")
+		}
+	})
+}
+
+func TestOptionsNeedATicketToo(t *testing.T) {
+	r := newRig(t, ok)
+	request, err := http.NewRequest("OPTIONS", "https://"+r.address, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.URL.Opaque = "*"
+	r.send(r.client("prod", false), request).want(t, 401, "no ticket")
+}
+
+func TestTheTicketIsForAnotherProfile(t *testing.T) {
+	r := newRig(t, ok)
+	own := r.serve("prod")
+	prod, test := "Bearer "+r.ticket("prod"), "Bearer "+r.ticket("test")
+	shared := r.address
+	cases := []struct {
+		name, address, sni, ticket string
+		code                       int
+		word                       string
+	}{
+		{"shared, right", shared, "prod", prod, 200, ""},
+		{"shared, other name", shared, "test", prod, 401, "for the profile prod, the connection for another"},
+		{"shared, other ticket", shared, "prod", test, 401, "for the profile test"},
+		{"shared, unknown name", shared, "nobody", prod, 401, "for another"},
+		{"shared, no name", shared, "", prod, 401, "tls-server-name: prod.holdfast.internal"},
+		{"own, no name", own, "", prod, 200, ""},
+		{"own, its name", own, "prod", prod, 200, ""},
+		{"own, other name", own, "test", test, 401, "for another"},
+		{"own, other name, its ticket", own, "test", prod, 401, "for another"},
+		{"own, other ticket", own, "", test, 401, "for another"},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			r.address = c.address
+			got := r.do(r.client(c.sni, true), "GET", "/api", nil, "Authorization", c.ticket)
+			if c.word == "" {
+				got.want(t, c.code)
+				return
+			}
+			got.want(t, c.code, c.word)
+		})
+	}
+}
+
+// Two tickets on one HTTP/2 connection: each is judged on its own.
+func TestTwoTicketsOnOneConnection(t *testing.T) {
+	r := newRig(t, ok)
+	client := r.client("prod", true)
+	first := r.ticket("prod")
+	r.do(client, "GET", "/api", nil, "Authorization", "Bearer "+first).want(t, 200)
+	r.tickets.ForgetAll("prod")
+	second := r.ticket("prod")
+	r.do(client, "GET", "/api", nil, "Authorization", "Bearer "+second).want(t, 200)
+	r.do(client, "GET", "/api", nil, "Authorization", "Bearer "+first).want(t, 401, "none of this broker's")
+	r.do(client, "GET", "/api", nil, "Authorization", "Bearer "+r.ticket("test")).want(t, 401, "for the profile test")
+	r.do(client, "GET", "/api", nil, "Authorization", "Bearer "+second).want(t, 200)
+	if n := r.count("holdfast_broker_proxy_ownership_checks_total", "outcome", "owned"); n != 2 {
+		t.Errorf("got %v ownership checks, want one for each ticket", n)
+	}
+}
+
+func TestOwnershipIsRememberedForFewTickets(t *testing.T) {
+	r := newRig(t, ok)
+	client := r.client("prod", true)
+	for range maxOwned + 1 {
+		r.tickets.ForgetAll("")
+		r.do(client, "GET", "/api", nil, "Authorization", "Bearer "+r.ticket("prod")).want(t, 200)
+	}
+	r.proxy.doors.mu.Lock()
+	defer r.proxy.doors.mu.Unlock()
+	for c := range r.proxy.doors.all {
+		if len(c.owned) > maxOwned {
+			t.Errorf("got %d tickets remembered", len(c.owned))
+		}
+	}
+}
+
+func TestPolicyAndProfileAreAskedEachTime(t *testing.T) {
+	r := newRig(t, ok)
+	client, bearer := r.client("prod", true), "Bearer "+r.ticket("prod")
+	r.do(client, "GET", "/api", nil, "Authorization", bearer).want(t, 200)
+	r.denied.Store(true)
+	r.do(client, "GET", "/api", nil, "Authorization", bearer).want(t, 403, "policy does not allow", "holdfast policy check")
+	r.denied.Store(false)
+	r.unknown.Store(true)
+	r.do(client, "GET", "/api", nil, "Authorization", bearer).want(t, 503, "no profile prod any more", "holdfast status")
+	r.unknown.Store(false)
+	r.do(client, "GET", "/api", nil, "Authorization", bearer).want(t, 200)
+}
+
+// Another process, with its own connection.
+func TestOtherProcesses(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Fatal("this test becomes other users and has to run as root")
+	}
+	r := newRig(t, ok)
+	stolen := r.ticket("prod")
+	base := errand{Profile: "prod", Address: r.address, CA: r.ca}
+
+	thief := base
+	thief.Token = stolen
+	got := thief.run(t)
+	if got.Code != 401 || !strings.Contains(got.Body, "not of the process that the ticket was issued to") {
+		t.Errorf("the same user's other process: got %+v", got)
+	}
+	thief.UID = 4321
+	if got := thief.run(t); got.Code != 401 || !strings.Contains(got.Body, "belongs to another user") {
+		t.Errorf("another user: got %+v", got)
+	}
+
+	for _, uid := range []int{0, 4321} {
+		honest := base
+		honest.UID, honest.Socket = uid, r.path
+		var token string
+		issued := make(chan error, 1)
+		go func() {
+			issued <- issueTo(r.socket, func(p *peer.Peer) (string, error) {
+				got, err := r.tickets.Issue(p, "prod")
+				token = got.Token
+				return token, err
+			})
+		}()
+		got := honest.run(t)
+		if err := <-issued; err != nil || got.Code != 200 {
+			t.Errorf("uid %d with its own ticket: got %+v, %v", uid, got, err)
+		}
+		// It has ended, and nobody else can use what it had.
+		until(t, "the process has ended", func() bool { _, err := r.tickets.Check(token); return err != nil })
+		again := base
+		again.Token = token
+		if got := again.run(t); got.Code != 401 || !strings.Contains(got.Body, "has ended") {
+			t.Errorf("after it ended: got %+v", got)
+		}
+	}
+}

@@ -1,0 +1,206 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"holdfast/client/profile"
+)
+
+// The sizes of the buffers that answers pass through. A bulk answer is fast with
+// large ones; watches hold theirs for hours, and hundreds are open at a time.
+type (
+	largeBuffers struct{ pool sync.Pool }
+	smallBuffers struct{ pool sync.Pool }
+	largeBuffer  [64 << 10]byte
+	smallBuffer  [4 << 10]byte
+)
+
+func (b *largeBuffers) Get() []byte {
+	if p, ok := b.pool.Get().(*largeBuffer); ok {
+		return p[:]
+	}
+	return new(largeBuffer)[:]
+}
+
+func (b *largeBuffers) Put(p []byte) { b.pool.Put((*largeBuffer)(p)) }
+
+func (b *smallBuffers) Get() []byte {
+	if p, ok := b.pool.Get().(*smallBuffer); ok {
+		return p[:]
+	}
+	return new(smallBuffer)[:]
+}
+
+func (b *smallBuffers) Put(p []byte) { b.pool.Put((*smallBuffer)(p)) }
+
+func large() httputil.BufferPool { return &largeBuffers{} }
+func small() httputil.BufferPool { return &smallBuffers{} }
+
+// An exchange is one request on its way.
+type exchange struct {
+	*admission
+	upgrade bool
+	began   time.Time
+	sent    bool   // on to the API server
+	outcome string // set when it was not answered by it
+}
+
+type exchangeKey struct{}
+
+func exchangeOf(ctx context.Context) *exchange {
+	e, _ := ctx.Value(exchangeKey{}).(*exchange)
+	return e
+}
+
+// ServeHTTP implements [http.Handler].
+func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	began := time.Now()
+	c := connectionOf(r.Context())
+	if c == nil || !p.running.begin() {
+		writeStatus(w, &refusal{code: http.StatusServiceUnavailable, message: "the broker is ending", hint: "try again"})
+		return
+	}
+	defer p.running.done()
+	admitted, refused := p.admit(c, r)
+	tooMany := c.judged(refused == nil)
+	if refused == nil {
+		refused = forwardable(r, admitted.profile)
+	}
+	if refused != nil {
+		p.refuse(w, r, c, refused, tooMany)
+		return
+	}
+	e := &exchange{admission: admitted, upgrade: upgrades(r), began: began}
+	defer p.finish(e)
+	forwarder := p.bulk
+	if e.upgrade || streams(r.URL) {
+		forwarder = p.stream
+	}
+	if e.upgrade {
+		p.counts.upgrades.Add(1, e.profile.Name)
+		defer p.counts.upgrades.Add(-1, e.profile.Name)
+	}
+	forwarder.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), exchangeKey{}, e)))
+}
+
+// forwardable refuses requests that mean something else to a proxy, or would leave
+// the path that the profile's server has.
+func forwardable(r *http.Request, prof *profile.Profile) *refusal {
+	if r.Method == http.MethodConnect {
+		return &refusal{
+			code: http.StatusMethodNotAllowed, outcome: "method",
+			message: "CONNECT is not for this proxy", hint: "it stands for a cluster's server, not for its proxy-url",
+		}
+	}
+	server, err := url.Parse(prof.Cluster.Server)
+	if err == nil && strings.Trim(server.Path, "/") != "" && slices.Contains(strings.Split(r.URL.Path, "/"), "..") {
+		return &refusal{
+			code: http.StatusBadRequest, outcome: "path",
+			message: "the path leaves that of the profile's server", hint: "ask for it without dots",
+		}
+	}
+	return nil
+}
+
+// refuse answers a request that does not pass.
+func (p *Proxy) refuse(w http.ResponseWriter, r *http.Request, c *connection, refused *refusal, tooMany bool) {
+	p.counts.refused(refused)
+	level := slog.LevelInfo
+	if refused.code == http.StatusUnauthorized {
+		level = slog.LevelDebug // anybody may try: no more than a count is due
+	}
+	p.log.Log(r.Context(), level, "request refused", "uid", c.uid, "remote", c.client.String(), "code", refused.code, "reason", refused.message)
+	if tooMany {
+		w.Header().Set("Connection", "close")
+	}
+	writeStatus(w, refused)
+}
+
+// finish counts a request that was let through, whatever became of it: a client
+// that went away makes the forwarder panic with [http.ErrAbortHandler].
+func (p *Proxy) finish(e *exchange) {
+	if e.outcome == "" {
+		e.outcome = "ok"
+	}
+	p.counts.requests.Add(1, e.profile.Name, e.outcome)
+}
+
+// upgrades reports whether a request asks for another protocol on its connection.
+func upgrades(r *http.Request) bool {
+	if r.ProtoMajor != 1 || r.Header.Get("Upgrade") == "" {
+		return false
+	}
+	for _, v := range r.Header["Connection"] {
+		for word := range strings.SplitSeq(v, ",") {
+			if strings.EqualFold(strings.TrimSpace(word), "upgrade") {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// streams reports whether a request's answer is likely to stay open. It only picks
+// the size of a buffer.
+func streams(u *url.URL) bool {
+	return strings.Contains(u.RawQuery, "watch=") || strings.Contains(u.RawQuery, "follow=") || strings.Contains(u.Path, "/watch/")
+}
+
+// forwarder returns a reverse proxy with one size of buffers. Answers of unknown
+// length are flushed as they come.
+func (p *Proxy) forwarder(buffers func() httputil.BufferPool) *httputil.ReverseProxy {
+	return &httputil.ReverseProxy{
+		Rewrite:       rewrite,
+		Transport:     p,
+		BufferPool:    buffers(),
+		FlushInterval: 50 * time.Millisecond,
+		ErrorHandler:  p.failed,
+		ErrorLog:      slog.NewLogLogger(p.log.Handler(), slog.LevelDebug),
+	}
+}
+
+// rewrite makes the request that the API server gets. What says who the caller is
+// does not go with it: the ticket, and the headers in which an API server believes
+// a front proxy (X-Remote-User and its like), which no client has a use for and
+// which would count if the key were a front proxy's. Impersonate-User and its like
+// do: the API server asks whether the key's user may.
+func rewrite(r *httputil.ProxyRequest) {
+	e := exchangeOf(r.In.Context())
+	server, err := url.Parse(e.profile.Cluster.Server)
+	if err != nil {
+		server = &url.URL{Scheme: "https", Host: "invalid."} // profiles are checked when they are read
+	}
+	r.SetURL(server)
+	r.Out.URL.RawQuery = r.In.URL.RawQuery
+	// From requests in absolute form: a user would become an Authorization header.
+	r.Out.URL.User, r.Out.URL.Opaque = nil, ""
+	r.Out.Header.Del("Authorization")
+	for name := range r.Out.Header {
+		if strings.HasPrefix(name, "X-Remote-") {
+			r.Out.Header.Del(name)
+		}
+	}
+}
+
+// failed answers a request that the API server did not.
+func (p *Proxy) failed(w http.ResponseWriter, r *http.Request, err error) {
+	e := exchangeOf(r.Context())
+	if errors.Is(err, context.Canceled) && r.Context().Err() != nil {
+		e.outcome = "canceled"
+	}
+	refused := explain(err)
+	if e.outcome == "" {
+		e.outcome = refused.outcome
+		p.log.Info("request failed", "uid", e.who.UID, "pid", e.who.PID, "profile", e.profile.Name, "code", refused.code, "reason", refused.message)
+	}
+	writeStatus(w, refused)
+}

@@ -1,0 +1,81 @@
+package proxy
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+
+	"holdfast/client/broker/upstream"
+)
+
+// status is metav1.Status of k8s.io/apimachinery, as API servers answer with it.
+type status struct {
+	Kind       string   `json:"kind"`
+	APIVersion string   `json:"apiVersion"`
+	Metadata   struct{} `json:"metadata"`
+	Status     string   `json:"status"`
+	Message    string   `json:"message"`
+	Reason     string   `json:"reason,omitempty"`
+	Code       int      `json:"code"`
+}
+
+// reasons are metav1.StatusReason by code. kubectl shows them; for 502 there is
+// none, and the name of the code says it.
+var reasons = map[int]string{
+	http.StatusBadRequest:          "BadRequest",
+	http.StatusUnauthorized:        "Unauthorized",
+	http.StatusForbidden:           "Forbidden",
+	http.StatusMethodNotAllowed:    "MethodNotAllowed",
+	http.StatusInternalServerError: "InternalError",
+	http.StatusBadGateway:          "BadGateway",
+	http.StatusServiceUnavailable:  "ServiceUnavailable",
+	http.StatusGatewayTimeout:      "Timeout",
+}
+
+// writeStatus answers with a Status object. It is JSON whatever the client asked
+// for: client-go reads an answer by its Content-Type.
+func writeStatus(w http.ResponseWriter, r *refusal) {
+	message := "holdfast: " + r.message
+	if r.hint != "" {
+		message += "; " + r.hint
+	}
+	body, err := json.Marshal(status{
+		Kind: "Status", APIVersion: "v1", Status: "Failure", Message: message, Reason: reasons[r.code], Code: r.code,
+	})
+	if err != nil {
+		body = nil // strings always marshal
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(r.code)
+	w.Write(append(body, '\n')) // to a client that may be gone
+}
+
+// codes are the answers to the kinds of upstream.Error.
+var codes = map[string]int{
+	"agent":   http.StatusServiceUnavailable,
+	"key":     http.StatusServiceUnavailable,
+	"tls":     http.StatusBadGateway,
+	"network": http.StatusBadGateway,
+	"timeout": http.StatusGatewayTimeout,
+}
+
+// explain turns what went wrong on the way to the API server into an answer.
+func explain(err error) *refusal {
+	var own *refusal
+	if errors.As(err, &own) {
+		return own
+	}
+	var known *upstream.Error
+	if errors.As(err, &known) {
+		code := codes[known.Kind]
+		if code == 0 {
+			code = http.StatusBadGateway
+		}
+		return &refusal{code: code, outcome: "upstream-" + known.Kind, message: known.Message, hint: known.Hint}
+	}
+	return &refusal{
+		code: http.StatusBadGateway, outcome: "upstream-network",
+		message: "the API server's answer was lost: " + err.Error(), hint: "try again; holdfast doctor looks closer",
+	}
+}
