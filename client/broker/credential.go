@@ -1,0 +1,231 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"holdfast/agent/keys"
+	"holdfast/agent/peer"
+	"holdfast/client"
+	"holdfast/client/broker/minted"
+	"holdfast/client/broker/ticket"
+	"holdfast/client/broker/wire"
+	"holdfast/client/profile"
+	"holdfast/client/varlink"
+)
+
+// silence is how long a caller with `more` is left without a word.
+const silence = time.Second
+
+// getCredential answers one run of the plugin.
+func (b *Broker) getCredential(ctx context.Context, call *varlink.Call) error {
+	var p wire.GetCredentialParameters
+	if err := call.Decode(&p); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, b.Limits.Request)
+	defer cancel()
+	r := &request{broker: b, caller: peerOf(ctx), parameters: p}
+	credential, err := r.answer(ctx, call)
+	b.counts.answer(exitCode(err), p.Mode)
+	if err != nil {
+		return err
+	}
+	return call.Reply(wire.GetCredentialReply{Credential: &credential})
+}
+
+// request is one call of GetCredential.
+type request struct {
+	broker     *Broker
+	caller     *peer.Peer
+	parameters wire.GetCredentialParameters
+}
+
+// answer obtains the credential, and says now and then what it waits for to a
+// caller who takes more than one reply.
+func (r *request) answer(ctx context.Context, call *varlink.Call) (wire.Credential, error) {
+	type result struct {
+		credential wire.Credential
+		err        error
+	}
+	done := make(chan result, 1)
+	go func() {
+		c, err := r.credential(ctx)
+		done <- result{c, err}
+	}()
+	pulse := time.NewTicker(silence)
+	defer pulse.Stop()
+	for {
+		select {
+		case got := <-done:
+			return got.credential, got.err
+		case <-pulse.C:
+			if !call.More() {
+				continue
+			}
+			if err := call.Continue(wire.GetCredentialReply{Waiting: r.waiting()}); err != nil {
+				return wire.Credential{}, errors.Join(context.Canceled, err)
+			}
+		}
+	}
+}
+
+// waiting says what takes so long.
+func (r *request) waiting() string {
+	switch p := r.parameters; p.Mode {
+	case wire.ModeCertificate:
+		return fmt.Sprintf("a certificate for profile %s: somebody may have to approve the request, `kubectl get csr` shows it", p.Profile)
+	case wire.ModeToken:
+		return "a token for profile " + p.Profile
+	}
+	return "the agent, for profile " + r.parameters.Profile
+}
+
+// credential decides, obtains, and makes sure that the caller is still there.
+func (r *request) credential(ctx context.Context) (wire.Credential, error) {
+	if err := stillThere(r.caller); err != nil {
+		return wire.Credential{}, err
+	}
+	prof, err := r.profile()
+	if err != nil {
+		return wire.Credential{}, err
+	}
+	holder, err := ticket.Parent(r.caller)
+	if err != nil {
+		return wire.Credential{}, err
+	}
+	obtain := r.minted
+	if r.parameters.Mode == wire.ModeProxy {
+		obtain = r.ticket
+	}
+	c, err := obtain(ctx, prof, holder)
+	if err != nil {
+		return wire.Credential{}, err
+	}
+	if err := stillThere(r.caller); err != nil {
+		return wire.Credential{}, err
+	}
+	r.broker.counts.given(holder.UID, prof.Name, r.parameters.Mode, c)
+	return c, nil
+}
+
+// profile returns the profile that is asked for, if policy lets the caller have
+// its credential in this mode, and the profile has the mode.
+func (r *request) profile() (*profile.Profile, error) {
+	b, p := r.broker, r.parameters
+	op := operation(p.Mode)
+	if op == "" {
+		return nil, &keys.Error{Kind: keys.BadRequest, Message: fmt.Sprintf("there is no mode %.40q", p.Mode), Hint: "the modes are proxy, certificate and token"}
+	}
+	prof, ok := b.shelf.get(p.Profile)
+	fault := b.shelf.fault(p.Profile)
+	if !b.decide(r.caller.Identity, op, p.Profile) || !ok && fault == nil {
+		return nil, denied(r.caller, p.Profile)
+	}
+	if !ok {
+		return nil, &keys.Error{Kind: keys.BadRequest, Message: fmt.Sprintf("profile %s cannot be used: %v", p.Profile, fault), Hint: "mend the file, or write it anew with `holdfast kubeconfig add`"}
+	}
+	if modes := modesOf(prof); !slices.Contains(modes, p.Mode) {
+		return nil, &keys.Error{
+			Kind:    keys.Denied,
+			Message: fmt.Sprintf("profile %s is not for mode %s", p.Profile, p.Mode),
+			Hint:    "its modes are " + strings.Join(modes, ", ") + "; `modes:` in its file names them",
+		}
+	}
+	return prof, nil
+}
+
+func modesOf(p *profile.Profile) []string {
+	if len(p.Modes) == 0 {
+		return []string{profile.ModeProxy}
+	}
+	return p.Modes
+}
+
+// ticket gives the caller's parent a ticket for the proxy, when the proxy could do
+// something with it.
+func (r *request) ticket(ctx context.Context, prof *profile.Profile, holder ticket.Process) (wire.Credential, error) {
+	b := r.broker
+	if err := patiently(ctx, func(ctx context.Context) error { return b.front.open(ctx, prof) }); err != nil {
+		return wire.Credential{}, err
+	}
+	if err := r.ready(ctx, prof); err != nil {
+		return wire.Credential{}, err
+	}
+	issued, err := b.tickets.Issue(r.caller, prof.Name)
+	if err != nil {
+		return wire.Credential{}, err
+	}
+	b.holders.put(holder, r.caller.Identity, issued.Expires)
+	return wire.Credential{Token: issued.Token, ExpirationTimestamp: issued.Expires}, nil
+}
+
+// minted obtains a certificate or a token.
+func (r *request) minted(ctx context.Context, prof *profile.Profile, holder ticket.Process) (wire.Credential, error) {
+	if err := r.ready(ctx, prof); err != nil {
+		return wire.Credential{}, err
+	}
+	return r.broker.mint.Credential(ctx, minted.Request{
+		Holder: holder, Profile: prof, Mode: r.parameters.Mode,
+		Cluster: r.parameters.Cluster, Unauthorized: r.parameters.Unauthorized,
+	})
+}
+
+// ready finds out whether the profile's key can sign now, so that a person hears
+// of it here and not from a failed connection.
+func (r *request) ready(ctx context.Context, prof *profile.Profile) error {
+	return patiently(ctx, func(ctx context.Context) error {
+		k, err := r.broker.Agent.Current(ctx, prof.Key)
+		if err != nil {
+			return err
+		}
+		info := k.Info()
+		if !info.PIN || info.UnlockedUntil != nil && time.Now().Before(*info.UnlockedUntil) {
+			return nil
+		}
+		return &keys.Error{
+			Kind:    keys.PINRequired,
+			Message: fmt.Sprintf("key %s wants its PIN", info.Name),
+			Hint:    "`holdfast unlock " + info.Name + "`, then try again",
+		}
+	})
+}
+
+// An agent that is being restarted is back within a second. One that gives no
+// answer for longer than it lets its device take is stuck.
+const (
+	absence = time.Second
+	again   = 50 * time.Millisecond
+	hung    = 5 * time.Second
+)
+
+// patiently does something that asks the agent, and again for a while when the
+// agent cannot be reached.
+func patiently(ctx context.Context, do func(context.Context) error) error {
+	bounded, cancel := context.WithTimeout(ctx, hung)
+	defer cancel()
+	for until := time.Now().Add(absence); ; {
+		err := do(bounded)
+		var unreachable *client.UnreachableError
+		switch {
+		case errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil:
+			return &keys.Error{
+				Kind:    wire.AgentUnreachable,
+				Message: fmt.Sprintf("the agent gave no answer within %s", hung),
+				Hint:    "it hangs: restart it (systemctl --user restart holdfast-agent), and look at its log",
+				Err:     err,
+			}
+		case !errors.As(err, &unreachable) || time.Now().After(until):
+			return err
+		}
+		select {
+		case <-bounded.Done():
+			return err
+		case <-time.After(again):
+		}
+	}
+}

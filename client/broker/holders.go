@@ -1,0 +1,62 @@
+package broker
+
+import (
+	"sync"
+	"time"
+
+	"holdfast/agent/peer"
+	"holdfast/agent/policy"
+	"holdfast/client/broker/ticket"
+)
+
+// holders remembers whom policy was asked about when a process was given a
+// ticket: the name and the groups of the plugin, which the policy's rules may
+// speak of and which a process alone does not tell.
+type holders struct {
+	mu    sync.Mutex
+	by    map[ticket.Process]holder
+	swept time.Time
+}
+
+type holder struct {
+	identity peer.Identity
+	until    time.Time
+}
+
+// sweepEvery is how often the tickets that have ended are looked for.
+const sweepEvery = time.Minute
+
+func (h *holders) put(p ticket.Process, id peer.Identity, until time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	now := time.Now()
+	if h.by == nil {
+		h.by = map[ticket.Process]holder{}
+	}
+	if now.Sub(h.swept) > sweepEvery {
+		for process, held := range h.by {
+			if now.After(held.until) {
+				delete(h.by, process)
+			}
+		}
+		h.swept = now
+	}
+	if old := h.by[p]; old.until.After(until) {
+		until = old.until // of a ticket for another profile
+	}
+	h.by[p] = holder{identity: id, until: until}
+}
+
+func (h *holders) get(p ticket.Process) (peer.Identity, bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	held, ok := h.by[p]
+	return held.identity, ok
+}
+
+// mayProxy is what the proxy asks about each request: what policy says now. Of a
+// process that nobody remembers it says no.
+func (b *Broker) mayProxy(who ticket.Process, profile string) bool {
+	id, ok := b.holders.get(who)
+	return ok && b.decide(id, policy.Proxy, profile)
+}

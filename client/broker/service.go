@@ -1,0 +1,169 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"holdfast/agent/keys"
+	"holdfast/agent/peer"
+	"holdfast/agent/policy"
+	"holdfast/client"
+	"holdfast/client/broker/upstream"
+	"holdfast/client/broker/wire"
+	"holdfast/client/exchange/kubernetes"
+	"holdfast/client/varlink"
+)
+
+// newService lists what the broker answers.
+func (b *Broker) newService() *varlink.Service {
+	return &varlink.Service{
+		Vendor:  "holdfast",
+		Product: "holdfast-broker",
+		Version: b.Version,
+		URL:     "https://holdfast.dev",
+		OnError: b.wireError,
+		Interfaces: []varlink.Interface{{
+			Name:        wire.Interface,
+			Description: varlink.BrokerDescription(),
+			Methods: map[string]varlink.Method{
+				"GetCredential": b.getCredential,
+				"Forget":        handle(b.forget),
+				"GetStatus":     handle(b.getStatus),
+				"GetMetrics":    handle(b.getMetrics),
+			},
+		}},
+	}
+}
+
+// handle makes a varlink method of one that takes its parameters and gives its
+// reply as values.
+func handle[P, R any](do func(context.Context, *peer.Peer, *P) (*R, error)) varlink.Method {
+	return func(ctx context.Context, call *varlink.Call) error {
+		var p P
+		if err := call.Decode(&p); err != nil {
+			return err
+		}
+		caller := peerOf(ctx)
+		if err := stillThere(caller); err != nil {
+			return err
+		}
+		reply, err := do(ctx, caller, &p)
+		if err != nil {
+			return err
+		}
+		return call.Reply(reply)
+	}
+}
+
+// stillThere refuses a caller whose process has ended: whoever has its connection
+// now is not who was identified.
+func stillThere(caller *peer.Peer) error {
+	if err := caller.Alive(); err != nil {
+		return &keys.Error{Kind: keys.Denied, Message: "the process that connected has ended", Hint: "ask from the process that connects", Err: err}
+	}
+	return nil
+}
+
+// wireError turns a method's error into what the caller sees. The cause of an
+// internal error goes to the broker's own log.
+func (b *Broker) wireError(err error) (string, any) {
+	known := toKnown(err)
+	if known.Kind == keys.Internal && !errors.Is(err, context.Canceled) {
+		b.Log.Error("request", "error", err)
+	}
+	name, parameters := wire.FromError(known)
+	return name, parameters
+}
+
+// toKnown gives an error of the parts below one of the kinds that cross the wire.
+func toKnown(err error) *keys.Error {
+	var unreachable *client.UnreachableError
+	var failed *upstream.Error
+	var status *kubernetes.StatusError
+	if e, ok := keys.AsError(err); ok {
+		return e
+	}
+	switch {
+	case errors.As(err, &unreachable):
+		return &keys.Error{Kind: wire.AgentUnreachable, Message: unreachable.Reason, Hint: unreachable.Hint, Err: err}
+	case errors.As(err, &failed):
+		kind := wire.Upstream
+		if failed.Kind == "agent" {
+			kind = wire.AgentUnreachable
+		}
+		return &keys.Error{Kind: kind, Message: failed.Message, Hint: failed.Hint, Err: err}
+	case errors.As(err, &status):
+		return &keys.Error{Kind: wire.Upstream, Message: status.Message, RetryAfter: status.After, Err: err}
+	case errors.Is(err, context.DeadlineExceeded):
+		return &keys.Error{Kind: keys.Deadline, Message: "the request took too long", Hint: "`holdfast status` shows what the broker and the agent wait for", Err: err}
+	}
+	return &keys.Error{Kind: keys.Internal, Message: "internal error", Hint: "the broker's log has the cause", Err: err}
+}
+
+// The exit codes of the plugin, as holdfast-exec-plugin(1) has them.
+const (
+	exitDone        = "0"
+	exitFailed      = "1"
+	exitUnreachable = "3"
+	exitDenied      = "4"
+	exitPerson      = "5"
+)
+
+// exitCode is how the plugin will end that is given err for an answer.
+func exitCode(err error) string {
+	switch {
+	case err == nil:
+		return exitDone
+	case errors.Is(err, context.Canceled): // the plugin closed: its own time was up
+		return exitUnreachable
+	}
+	switch toKnown(err).Kind {
+	case keys.Denied:
+		return exitDenied
+	case keys.PINRequired, keys.PINBlocked, keys.TouchTimeout:
+		return exitPerson
+	case wire.AgentUnreachable:
+		return exitUnreachable
+	}
+	return exitFailed
+}
+
+// forget drops what was obtained for the caller.
+func (b *Broker) forget(_ context.Context, caller *peer.Peer, p *wire.ForgetParameters) (*wire.Empty, error) {
+	profiles, _, _ := b.shelf.list()
+	if _, ok := profiles[p.Profile]; p.Profile != "" && (!ok || !b.mayUse(caller.Identity, p.Profile)) {
+		return nil, denied(caller, p.Profile)
+	}
+	for name := range profiles {
+		if p.Profile != "" && name != p.Profile || !b.mayUse(caller.Identity, name) {
+			continue
+		}
+		b.tickets.Forget(name, caller.UID)
+		b.mint.Forget(name, &caller.UID)
+		if b.privileged(caller.Identity) {
+			b.pools.Drop(name)
+			continue
+		}
+		b.pools.Retire(name, &caller.UID) // without a word to the others on it
+	}
+	return &wire.Empty{}, nil
+}
+
+// denied is the answer for a profile that does not exist and for one that the
+// caller may not use: the two look the same.
+func denied(caller *peer.Peer, profile string) error {
+	return &keys.Error{
+		Kind:    keys.Denied,
+		Message: fmt.Sprintf("there is no profile %.80q that uid %d may use so", profile, caller.UID),
+		Hint:    "`holdfast status` shows the profiles that you may use; `holdfast kubeconfig add` makes one",
+	}
+}
+
+func (b *Broker) getMetrics(_ context.Context, caller *peer.Peer, _ *wire.Empty) (*wire.GetMetricsReply, error) {
+	if !b.decide(caller.Identity, policy.Status, "") {
+		return nil, &keys.Error{Kind: keys.Denied, Message: fmt.Sprintf("uid %d may not ask for the broker's state", caller.UID), Hint: "the broker's policy says who may"}
+	}
+	b.counts.lifetimes.show(b.counts.ttl)
+	return &wire.GetMetricsReply{Metrics: b.registry.Snapshot()}, nil
+}

@@ -1,0 +1,152 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	"holdfast/agent/keys"
+	"holdfast/agent/peer"
+	"holdfast/agent/policy"
+	"holdfast/agent/socket"
+	"holdfast/agent/trust"
+	"holdfast/client"
+	"holdfast/client/broker"
+	"holdfast/systemd/notify"
+)
+
+// agentPatience is how long the agent may take for what has no deadline of its own.
+const agentPatience = 20 * time.Second
+
+// daemon is the broker and what it is made of.
+type daemon struct {
+	config *config
+	log    *slog.Logger
+	socket *socket.Socket
+	broker *broker.Broker
+	opened []io.Closer // closed last to first
+}
+
+// The names that systemd's units give the sockets.
+const (
+	brokerSocket   = "broker"
+	loopbackSocket = "loopback"
+)
+
+// assemble opens everything that the broker needs, the socket last: nobody is kept
+// waiting by a broker that then cannot start. On an error nothing stays open.
+func assemble(c *config, log *slog.Logger) (_ *daemon, err error) {
+	d := &daemon{config: c, log: log}
+	defer func() {
+		if err != nil {
+			d.close()
+		}
+	}()
+	mode := fs.FileMode(0o600)
+	if c.system {
+		mode = 0o666 // everybody may connect; policy decides who is heard
+	}
+	passed, err := notify.All(
+		notify.Socket{Name: brokerSocket, Path: c.socket, Mode: mode},
+		notify.Socket{Name: loopbackSocket, Loopback: true, Optional: true},
+	)
+	if err != nil {
+		return nil, err
+	}
+	for _, l := range passed {
+		d.opened = append(d.opened, l)
+	}
+	if err := prepareState(c.state); err != nil {
+		return nil, fmt.Errorf("state: %w", err)
+	}
+	agent := client.New(&client.Options{Socket: c.agentSocket, Timeout: agentPatience})
+	d.opened = append(d.opened, agent)
+	d.broker, err = broker.New(broker.Options{
+		Version: fullVersion(), System: c.system, Agent: agent, State: c.state, Profiles: c.profiles,
+		Listen: c.listen, Passed: passed[loopbackSocket], KeyFile: c.loopbackKey == "file",
+		LoadPolicy: d.loadPolicy, Log: log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return d, d.listen(passed[brokerSocket], mode)
+}
+
+// prepareState makes the state directory, which is this uid's alone, and keeps
+// another broker out of it: two would take each other's port and key.
+func prepareState(dir string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	return trust.CheckPrivate(dir)
+}
+
+// listen makes the socket unless systemd has passed it. A user's own directory is
+// made when it is missing; the machine's is the package's to make.
+func (d *daemon) listen(passed net.Listener, mode fs.FileMode) error {
+	if l, ok := passed.(*net.UnixListener); ok {
+		d.socket = socket.Activated(l)
+		return nil
+	}
+	path := d.config.socket
+	if !d.config.system {
+		if err := os.Mkdir(filepath.Dir(path), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+			return fmt.Errorf("socket: %w", err)
+		}
+	}
+	if err := trust.CheckSocketDirectory(path, d.config.system); err != nil {
+		return fmt.Errorf("socket: %w", err)
+	}
+	s, err := socket.Listen(path, mode)
+	if err != nil {
+		return err
+	}
+	d.socket = s
+	d.opened = append(d.opened, s)
+	return nil
+}
+
+// loadPolicy reads the policy, and refuses one that this kernel cannot enforce.
+func (d *daemon) loadPolicy() (*policy.Policy, error) {
+	if d.config.policy == "" {
+		if d.config.system {
+			return policy.BrokerSystemDefault(), nil
+		}
+		return policy.BrokerUserDefault(uint32(os.Getuid())), nil
+	}
+	if err := trust.CheckFile(d.config.policy); err != nil {
+		return nil, fmt.Errorf("policy: %w", err)
+	}
+	p, err := policy.ParseBrokerFile(d.config.policy)
+	if err != nil {
+		return nil, err
+	}
+	exact, err := peer.HasPeerPidfd()
+	if err != nil {
+		return nil, err
+	}
+	if p.NeedsUnits() && !exact && !p.AcceptRacyUnits {
+		return nil, &keys.Error{
+			Kind:    keys.Unsupported,
+			Message: d.config.policy + ": rules by unit need a kernel with SO_PEERPIDFD (Linux 6.5)",
+			Hint:    "use rules by user, or accept the race with accept-racy-units: true",
+		}
+	}
+	return p, nil
+}
+
+func (d *daemon) close() error {
+	var errs []error
+	for i := len(d.opened) - 1; i >= 0; i-- {
+		if err := d.opened[i].Close(); !errors.Is(err, net.ErrClosed) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
