@@ -102,16 +102,16 @@ func (a *Agent) accept(ctx context.Context, conn *net.UnixConn, admin bool) {
 	if err != nil {
 		refused := new(peer.Refused)
 		errors.As(err, &refused)
-		a.refuse(refused.Identity, err.Error())
+		a.refuse(refused.Identity, "unidentified", err.Error())
 		return
 	}
 	defer p.Close()
 	if d := a.policy.Load().Admits(p.Identity, admin); !d.Allowed {
-		a.refuse(p.Identity, d.Reason)
+		a.refuse(p.Identity, "policy", d.Reason)
 		return
 	}
 	if !a.enter(p.UID) {
-		a.refuse(p.Identity, "too many connections")
+		a.refuse(p.Identity, "limit", "too many connections")
 		return
 	}
 	defer a.leave(p.UID)
@@ -155,8 +155,10 @@ func (a *Agent) leave(uid uint32) {
 	}
 }
 
-// refuse records that a connection was closed unread.
-func (a *Agent) refuse(id peer.Identity, reason string) {
+// refuse records that a connection was closed unread. The metrics have a word for
+// the reason, the audit log all of it.
+func (a *Agent) refuse(id peer.Identity, word, reason string) {
+	a.counts.refused.Add(1, word)
 	before, record := a.turned.count(id.UID, 1, time.Now())
 	if !record {
 		return

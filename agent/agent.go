@@ -68,6 +68,7 @@ type Agent struct {
 	devices map[string]*device // by backend name; fixed after New
 	policy  atomic.Pointer[policy.Policy]
 	watch   watchers
+	counts  *counters
 	reader  chan struct{} // holds a token while somebody reads the audit log
 	turned  tally         // connections away
 	denied  tally         // requests
@@ -109,6 +110,7 @@ func New(o Options) (*Agent, error) {
 		paper:    tally{most: paperwork},
 		made:     tally{most: makings},
 	}
+	a.counts = newCounters(o.Version, a.started)
 	a.watch.init()
 	p, err := o.LoadPolicy()
 	if err != nil {
@@ -116,7 +118,7 @@ func New(o Options) (*Agent, error) {
 	}
 	a.policy.Store(p)
 	for _, b := range o.Backends {
-		a.devices[b.Name()] = newDevice(b, o.Limits.Queue, a.deviceChanged)
+		a.devices[b.Name()] = newDevice(b, o.Limits.Queue, a.counts, a.deviceChanged)
 	}
 	a.service = a.newService()
 	return a, a.Audit.Append(audit.Record{Kind: audit.KindStart, Detail: map[string]string{"version": o.Version}})

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"holdfast/agent/keys"
@@ -14,6 +15,7 @@ import (
 type device struct {
 	backend keys.Backend
 	queue   *queue.Queue
+	counts  *counters
 	changed func(keys.Status)
 
 	mu      sync.Mutex
@@ -23,19 +25,39 @@ type device struct {
 	looking chan struct{} // closed when the look in progress is over; nil when there is none
 }
 
-func newDevice(b keys.Backend, l queue.Limits, changed func(keys.Status)) *device {
-	return &device{backend: b, queue: queue.New(l), changed: changed}
+func newDevice(b keys.Backend, l queue.Limits, counts *counters, changed func(keys.Status)) *device {
+	return &device{backend: b, queue: queue.New(l), counts: counts, changed: changed}
 }
 
 // do runs work on the device in the caller's turn. What may mean that the device
 // changed its state makes the agent look.
 func (d *device) do(ctx context.Context, c queue.Caller, work func(context.Context) error) error {
-	err := d.queue.Do(ctx, c, work)
+	err := d.timed(ctx, c, work)
 	switch keys.KindOf(err) {
 	case "":
 		d.worked()
 	case keys.DeviceAbsent, keys.DeviceLocked, keys.DeviceWedged, keys.DeviceFailed, keys.IdentityChanged, keys.Busy:
 		d.look(ctx, 0)
+	}
+	return err
+}
+
+// timed waits for the caller's turn and runs work, and observes how long each
+// took: a slow device and a long queue want different remedies. Who left before
+// its turn has waited too; who was refused a place has not.
+func (d *device) timed(ctx context.Context, c queue.Caller, work func(context.Context) error) error {
+	var turned atomic.Bool // the wait is over and observed
+	came := time.Now()
+	err := d.queue.Do(ctx, c, func(ctx context.Context) error {
+		began := time.Now()
+		if !turned.Swap(true) {
+			d.counts.queue.Observe(began.Sub(came).Seconds(), d.backend.Name())
+		}
+		defer func() { d.counts.device.Observe(time.Since(began).Seconds(), d.backend.Name()) }()
+		return work(ctx)
+	})
+	if keys.KindOf(err) == keys.Deadline && !turned.Swap(true) {
+		d.counts.queue.Observe(time.Since(came).Seconds(), d.backend.Name())
 	}
 	return err
 }
@@ -161,6 +183,7 @@ func (a *Agent) WatchDevices(ctx context.Context, interval time.Duration) {
 }
 
 func (a *Agent) deviceChanged(s keys.Status) {
+	a.counts.changes.Add(1, s.Backend, string(s.State))
 	a.Log.Info("device", "backend", s.Backend, "state", s.State, "reason", s.Reason)
 	a.watch.publish(event{what: "device", name: s.Backend, state: string(s.State)})
 }

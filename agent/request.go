@@ -128,11 +128,13 @@ const (
 // permit records that the request is allowed. Without that record nothing
 // happens.
 func (r *request) permit(e entry) error {
+	r.agent.counts.decisions.Add(1, string(e.op), allow)
 	return r.append(e, audit.Record{Kind: audit.KindDecision, Decision: allow})
 }
 
 // deny records that the request is refused for the reason why, and returns why.
 func (r *request) deny(e entry, why error) error {
+	r.agent.counts.decisions.Add(1, string(e.op), deny)
 	before, record := r.agent.denied.count(r.conn.peer.UID, 1, time.Now())
 	if !record {
 		return why
@@ -148,10 +150,7 @@ func (r *request) deny(e entry, why error) error {
 // outcome records how a permitted request ended, before the reply leaves, and
 // returns err, or the reason why it could not be recorded.
 func (r *request) outcome(e entry, err error) error {
-	rec := audit.Record{Kind: audit.KindOutcome, Outcome: "ok"}
-	if err != nil {
-		rec.Outcome = string(keys.KindOf(err))
-	}
+	rec := audit.Record{Kind: audit.KindOutcome, Outcome: outcomeOf(err)}
 	if auditErr := r.append(e, rec); auditErr != nil {
 		return auditErr
 	}

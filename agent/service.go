@@ -21,7 +21,7 @@ func (a *Agent) newService() *varlink.Service {
 		Interfaces: []varlink.Interface{{
 			Name:        wire.Interface,
 			Description: varlink.AgentDescription(),
-			Methods: map[string]varlink.Method{
+			Methods: a.counts.counted(map[string]varlink.Method{
 				"ListKeys":               handle(a, (*request).listKeys),
 				"GetKey":                 handle(a, (*request).getKey),
 				"CreateKey":              handle(a, (*request).createKey),
@@ -38,12 +38,13 @@ func (a *Agent) newService() *varlink.Service {
 				"Seal":                   handle(a, (*request).seal),
 				"Unseal":                 handle(a, (*request).unseal),
 				"DeleteSealed":           handle(a, (*request).deleteSealed),
+				"GetMetrics":             handle(a, (*request).getMetrics),
 				"GetStatus":              handle(a, (*request).getStatus),
 				"CheckPolicy":            handle(a, (*request).checkPolicy),
 				"TailAudit":              handle(a, (*request).tailAudit),
 				"VerifyAudit":            handle(a, (*request).verifyAudit),
 				"Watch":                  a.watchCall,
-			},
+			}),
 		}},
 	}
 }

@@ -38,6 +38,7 @@ func (r *request) sign(ctx context.Context, op policy.Operation, name, scheme st
 	if err == nil {
 		err = r.stillThere()
 	}
+	r.agent.counts.signatures.Add(1, string(rec.Purpose), rec.Material.Backend, outcomeOf(err))
 	if err := r.outcome(e, err); err != nil {
 		return nil, err
 	}

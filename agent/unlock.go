@@ -78,6 +78,9 @@ func (r *request) tryPIN(ctx context.Context, d *device, rec store.Record, pin [
 		return d.backend.Unlock(ctx, rec.Material, pin, until)
 	})
 	unseen := !begun.Swap(true)
+	if !unseen {
+		r.agent.counts.pinTries.Add(1, d.backend.Name(), outcomeOf(err))
+	}
 	switch keys.KindOf(err) {
 	case "":
 		return records.ClearPINTries(uid, what)

@@ -69,6 +69,13 @@ func (w *watchers) publish(e event) {
 	}
 }
 
+// number is how many watch now.
+func (w *watchers) number() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.subs)
+}
+
 // close ends every watch and those to come.
 func (w *watchers) close() {
 	w.mu.Lock()
