@@ -6,7 +6,7 @@ STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 NFPM        = github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.44.0
 
 # The product binaries. They are static: nothing here needs a C compiler.
-BINARIES = ./agent/holdfast-agent ./client/holdfast
+BINARIES = ./agent/holdfast-agent ./client/holdfast ./client/holdfast-broker ./client/holdfast-exec-plugin
 
 # What --version shows. Only the commit decides it, so that two builds of one
 # commit are equal.

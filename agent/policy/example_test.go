@@ -60,6 +60,7 @@ func TestExampleFileDecides(t *testing.T) {
 	root := peer.Identity{UID: 0, User: "root"}
 	web := peer.Identity{UID: 33, User: "www-data", GID: 33}
 	kubelet := peer.Identity{UID: 0, User: "root", Unit: "kubelet.service"}
+	broker := peer.Identity{UID: 998, User: "holdfast-broker", Unit: "holdfast-broker.service"}
 	auditor := peer.Identity{UID: 1001, User: "bob", Groups: []uint32{4}}
 	own := policy.Query{Key: "laptop", Owner: 1000, OwnerUser: "alice"}
 	machine := policy.Query{Key: "node", OwnerUser: "root"}
@@ -85,6 +86,11 @@ func TestExampleFileDecides(t *testing.T) {
 		{"root signs for alice", root, true, policy.SignTLSClient, own, "default", false},
 		{"root exports", root, true, policy.Export, machine, "nobody takes key files away", false},
 		{"the kubelet signs in", kubelet, false, policy.SignTLSClient, machine, "the kubelet signs in with the node's key", true},
+		{"the broker signs in", broker, false, policy.SignTLSClient, machine, "the broker signs in", true},
+		{"the broker asks for a certificate", broker, false, policy.SignCertificateRequest, machine, "default", false},
+		{"the broker opens what it sealed", broker, false, policy.Unseal, policy.Query{Key: "broker-loopback", Owner: 998, OwnerUser: "holdfast-broker"}, "people own their keys", true},
+		{"the broker opens what alice sealed", broker, false, policy.Unseal, own, "default", false},
+		{"root renews the node's certificate", root, true, policy.SignTLSClient, machine, "root signs in to renew the machine's certificates", true},
 		{"the kubelet is a web server", kubelet, false, policy.SignTLSServer, shop, "default", false},
 		{"the web server signs", web, false, policy.SignTLSServer, shop, "the web servers' TLS keys", true},
 		{"the web server signs in", web, false, policy.SignTLSClient, shop, "default", false},
