@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"holdfast/agent/keys"
+	"holdfast/agent/wire"
 	"holdfast/client"
 	"holdfast/client/broker/ticket"
 )
@@ -29,6 +30,7 @@ type connected struct {
 // connect makes one connection: asks the agent for the key that signs in now,
 // dials, and shakes hands. A connection that is not shared is reserved.
 func (p *pool) connect(ctx context.Context, who ticket.Process, shared, upgrade bool) connected {
+	ctx = client.OnBehalfOf(ctx, wire.Reported{UID: who.UID, PID: who.PID, Start: who.Start, Unit: who.Unit})
 	h := &handshake{pool: p, conn: &conn{pool: p, shared: shared}, upgrade: upgrade}
 	h.conn.first.done = make(chan struct{})
 	begun := time.Now()

@@ -1,0 +1,208 @@
+package minted
+
+import (
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"holdfast/client/broker/ticket"
+	"holdfast/client/broker/wire"
+	"holdfast/client/profile"
+)
+
+// identity is for whom and for what a credential is: a profile that changed is
+// another one.
+type identity struct {
+	uid     uint32
+	unit    string
+	profile string
+	content [sha256.Size]byte
+	mode    string
+}
+
+func identify(r Request) identity {
+	content, _ := json.Marshal(r.Profile) // plain values, which marshal
+	return identity{r.Holder.UID, r.Holder.Unit, r.Profile.Name, sha256.Sum256(content), r.Mode}
+}
+
+// entry is what the mint knows for one identity. Its members are guarded by the
+// Mint's lock.
+type entry struct {
+	id      identity
+	profile *profile.Profile
+	holder  ticket.Process // who asked last
+	used    time.Time
+	timer   *time.Timer // of the next thing to do; see tick
+
+	held    *held   // what is handed out; nil for nothing
+	minting *flight // what will be
+
+	failures int // in a row
+	retry    time.Time
+	failure  *Error
+	refused  [sha256.Size]byte // what the cluster refused last
+	refusals int               // since it accepted one
+}
+
+// held is a credential that is handed out.
+type held struct {
+	*credential
+	made, renew, stop time.Time
+	given             map[process]struct{} // to whom
+	wanted            bool                 // by somebody, since it was made
+
+	probed  time.Time
+	probing *flight
+}
+
+// process tells who asks again.
+type process struct {
+	pid   int32
+	start uint64
+}
+
+// givenTo bounds how many processes are known to have a credential; further ones
+// are not asked about.
+const givenTo = 4096
+
+// probeEvery is how often a cluster is asked about one credential at most.
+const probeEvery = 5 * time.Second
+
+// flight is something under way that any number of callers wait for.
+type flight struct {
+	done   chan struct{}
+	err    error // set before done is closed
+	cancel func()
+}
+
+// next returns the credential for r, or what to wait for before it is asked again,
+// or an error. First is false when the caller has waited already.
+func (m *Mint) next(r Request, begun time.Time, first bool) (wire.Credential, *flight, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	e, err := m.entry(r)
+	if err != nil {
+		return wire.Credential{}, nil, err
+	}
+	now := time.Now().Round(0) // wall time: it goes on while the machine sleeps
+	e.used, e.holder, e.profile = now, r.Holder, r.Profile
+	if e.held != nil && !now.Before(e.held.stop) {
+		e.held = nil
+	}
+	if e.held != nil {
+		if probe := m.suspect(e, r, begun, now); probe != nil {
+			return wire.Credential{}, probe, nil
+		}
+		return m.give(e, r, now), nil, nil
+	}
+	switch {
+	case e.minting == nil && now.Before(e.retry):
+		return wire.Credential{}, nil, e.failure.until(now, e.retry)
+	case e.minting == nil:
+		m.start(e)
+	case first:
+		m.counts.shared.Add(1, r.Mode)
+	}
+	return wire.Credential{}, e.minting, nil
+}
+
+// give hands the credential out, and has the next one made when it is time.
+func (m *Mint) give(e *entry, r Request, now time.Time) wire.Credential {
+	h := e.held
+	h.wanted = true
+	if who := (process{r.Holder.PID, r.Holder.Start}); len(h.given) < givenTo {
+		h.given[who] = struct{}{}
+	}
+	if !now.Before(h.renew) && e.minting == nil && !now.Before(e.retry) {
+		m.start(e)
+	}
+	m.counts.ttl.Observe(h.stop.Sub(now).Seconds(), r.Mode)
+	return h.wire
+}
+
+// suspect returns what asks the cluster about the credential, when r makes one
+// wonder. Only what was made before the caller asked can have been refused.
+func (m *Mint) suspect(e *entry, r Request, begun, now time.Time) *flight {
+	h := e.held
+	_, again := h.given[process{r.Holder.PID, r.Holder.Start}]
+	switch {
+	case !again && !r.Unauthorized, !h.made.Before(begun):
+		return nil
+	case h.probing == nil && now.Sub(h.probed) >= probeEvery:
+		m.probe(e, h)
+	}
+	return h.probing
+}
+
+// The pauses after failures: each the double of the one before, the same for all
+// who ask.
+const (
+	firstPause = time.Second
+	lastPause  = 30 * time.Second
+)
+
+// fail remembers a failure. The pause varies, so that brokers that failed together
+// do not try again together.
+func (e *entry) fail(err *Error, now time.Time) {
+	pause := min(firstPause<<min(e.failures, 10), lastPause)
+	pause -= rand.N(pause / 5)
+	pause = min(max(pause, err.RetryAfter), lastPause)
+	e.failures++
+	e.failure, e.retry = err, now.Add(pause)
+}
+
+// forgetFailureAfter is how long a failure is remembered after its pause.
+const forgetFailureAfter = time.Minute
+
+// schedule sets the timer for the next thing to do. The lock is held.
+func (m *Mint) schedule(e *entry, now time.Time) {
+	at := e.retry.Add(forgetFailureAfter)
+	if h := e.held; h != nil {
+		at = h.stop
+		if due := later(h.renew, e.retry); h.wanted && e.minting == nil && due.Before(at) && now.Before(due) {
+			at = due
+		} else if now.Before(h.renew) {
+			at = h.renew
+		}
+	}
+	if e.timer != nil {
+		e.timer.Stop()
+	}
+	e.timer = time.AfterFunc(at.Sub(now), func() { m.tick(e) })
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// tick does what is due: refreshes what is wanted, and forgets what has ended.
+func (m *Mint) tick(e *entry) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.entries[e.id] != e {
+		return
+	}
+	now := time.Now().Round(0)
+	if h := e.held; h != nil && !now.Before(h.stop) {
+		e.held = nil
+		m.recount(e.id.profile)
+	}
+	h := e.held
+	switch {
+	case h != nil && h.wanted && !now.Before(h.renew) && !now.Before(e.retry) && e.minting == nil:
+		m.start(e)
+	case h == nil && e.minting == nil && !now.Before(e.retry.Add(forgetFailureAfter)), h == nil && e.minting == nil && e.failures == 0:
+		m.remove(e)
+		return
+	case h == nil && e.minting != nil:
+		return // its end will schedule
+	}
+	m.schedule(e, now)
+}
+
+var errRefusedAgain = errors.New("the cluster refuses what it issues")
