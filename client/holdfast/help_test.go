@@ -102,7 +102,7 @@ func TestNoSecretInArguments(t *testing.T) {
 func TestJSONEverywhere(t *testing.T) {
 	for _, path := range []string{
 		"key list", "key show", "key create", "key adopt", "key bind", "certificate show", "certificate install", "status", "doctor",
-		"policy check", "audit tail", "audit verify", "version",
+		"policy check", "audit tail", "audit verify", "version", "kubeconfig list", "kubeconfig check",
 	} {
 		c, _, err := (&app{}).commands().Find(strings.Fields(path))
 		if err != nil || c.Flags().Lookup("json") == nil {

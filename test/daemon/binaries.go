@@ -58,7 +58,7 @@ func build(program string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	source, err := root()
+	source, err := Source()
 	if err != nil {
 		return "", err
 	}
@@ -72,9 +72,9 @@ func build(program string) (string, error) {
 	return out, nil
 }
 
-// root is the directory of the source: where the compiler says that this file
+// Source is the directory of the source: where the compiler says that this file
 // is, or, in a build with -trimpath, where the go command finds the module.
-func root() (string, error) {
+func Source() (string, error) {
 	if _, here, _, ok := runtime.Caller(0); ok && filepath.IsAbs(here) {
 		return filepath.Join(filepath.Dir(here), "..", ".."), nil
 	}

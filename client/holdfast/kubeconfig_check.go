@@ -1,0 +1,210 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"holdfast/client/broker/wire"
+	"holdfast/client/kubeconfig"
+	"holdfast/client/profile"
+	"holdfast/client/socket"
+)
+
+func (a *app) kubeconfigCheck() *cobra.Command {
+	var o kubeOptions
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use: "check", Short: "find out why kubectl would not sign in with a key",
+		Long: `Looks at every user in the kubeconfig that runs holdfast-exec-plugin, at the contexts
+that use it, and at the broker, and says for each thing that is wrong what to do next.
+The exit code is 0 when nothing is wrong and 1 when something is.
+
+What it cannot see: kubectl does not run the plugin when it is called with --token,
+--username or --client-certificate, and says nothing about that.`,
+		Example: indent("holdfast kubeconfig check"),
+		Args:    arguments(),
+		RunE: a.action(func(ctx context.Context, _ []string) error {
+			found, err := a.examineKubeconfig(ctx, &o)
+			if err != nil {
+				return err
+			}
+			if err := a.printFindings(found, asJSON); err != nil || found.count(stateBad) == 0 {
+				return err
+			}
+			return answered{exitFailed}
+		}),
+	}
+	o.register(cmd)
+	jsonFlag(cmd, &asJSON)
+	return cmd
+}
+
+// inspection is what `kubeconfig check` looks at, and what it has found.
+type inspection struct {
+	findings
+	config   *kubeconfig.Config
+	profiles map[string]*profile.Profile
+	faults   map[string]error
+	status   *wire.GetStatusReply // nil when no broker answers
+}
+
+func (a *app) examineKubeconfig(ctx context.Context, o *kubeOptions) (findings, error) {
+	config, err := o.load()
+	if err != nil {
+		return nil, err
+	}
+	profiles, faults, err := o.profiles()
+	if err != nil {
+		return nil, err
+	}
+	i := &inspection{config: config, profiles: profiles, faults: faults}
+	status, err := a.brokerStatus(ctx, o)
+	var unreachable *socket.UnreachableError
+	switch {
+	case err == nil:
+		i.status = &status
+		i.ok("broker", "%s in %s mode, proxy at %s", status.Version, status.Mode, status.Endpoint.Address)
+	case errors.As(err, &unreachable):
+		i.bad("broker", unreachable.Error(), unreachable.Hint)
+	default:
+		i.bad("broker", explain(err).message, explain(err).hint)
+	}
+	seen := false
+	for _, name := range slices.Sorted(maps.Keys(config.Users)) {
+		if u, uses := useOf(config.Users[name]); uses {
+			seen = true
+			i.user(name, u)
+		}
+	}
+	if !seen {
+		i.note("users", "no user runs "+execPlugin, "holdfast kubeconfig add CONTEXT --key NAME makes one")
+	}
+	return i.findings, nil
+}
+
+// user looks at a user and at the contexts that it is in.
+func (i *inspection) user(name string, u use) {
+	before := i.count(stateBad)
+	entry, subject := i.config.Users[name], "user "+name
+	i.run(subject, entry, u)
+	p := i.profile(subject, entry, u)
+	for _, context := range slices.Sorted(maps.Keys(i.config.Contexts)) {
+		if c := i.config.Contexts[context]; c.AuthInfo == name {
+			i.cluster("context "+context, i.config.Clusters[c.Cluster], c.Cluster, entry.Exec, u, p)
+		}
+	}
+	if i.count(stateBad) == before {
+		i.ok(subject, "profile %s, mode %s", u.profile, u.mode)
+	}
+}
+
+// run looks at whether and how client-go would run the plugin.
+func (i *inspection) run(subject string, entry *kubeconfig.AuthInfo, u use) {
+	e := entry.Exec
+	if static := entry.Static(); len(static) > 0 {
+		i.bad(subject, "the plugin is not run: kubectl takes the user's "+strings.Join(static, ", ")+" instead, without a word",
+			"take them out of the user, or use one that holdfast kubeconfig add writes; the same goes for kubectl --token")
+	}
+	if entry.AuthProvider != nil {
+		i.bad(subject, "it has an auth-provider beside exec, and kubectl refuses both together", "take the auth-provider out")
+	}
+	if u.shell {
+		i.bad(subject, fmt.Sprintf("the plugin is run by %s: its ticket counts for that process and not for kubectl", e.Command), "command: "+execPlugin)
+	} else if _, err := exec.LookPath(e.Command); err != nil && !errors.Is(err, exec.ErrDot) {
+		i.bad(subject, fmt.Sprintf("the plugin cannot be run: %v", err), "install it, or put its directory into PATH")
+	}
+	if filepath.Base(e.Command) != e.Command && !u.shell {
+		i.note(subject, "command has a path, so that kubectl shows no install hint where it is missing", "command: "+execPlugin)
+	}
+	switch {
+	case e.APIVersion != execV1 && e.APIVersion != execV1beta1:
+		i.bad(subject, fmt.Sprintf("kubectl does not know the apiVersion %q of exec", e.APIVersion), "apiVersion: "+execV1)
+	case e.APIVersion == execV1 && e.InteractiveMode == "":
+		i.bad(subject, "interactiveMode is missing, and kubectl refuses "+execV1+" without it", "interactiveMode: Never")
+	case e.InteractiveMode == "Always":
+		i.bad(subject, "interactiveMode Always fails without a terminal, and the plugin reads none", "interactiveMode: Never")
+	}
+}
+
+// profile looks for the profile, and returns it when it can be used.
+func (i *inspection) profile(subject string, entry *kubeconfig.AuthInfo, u use) *profile.Profile {
+	p, fault := i.profiles[u.profile], i.faults[u.profile]
+	switch {
+	case u.profile == "":
+		i.note(subject, "its arguments name no profile: the cluster's extension has to", "--profile NAME among args says it")
+		return nil
+	case fault != nil:
+		i.bad(subject, strings.ReplaceAll(fault.Error(), "\n", "; "), "mend the profile")
+		return nil
+	case p == nil:
+		i.bad(subject, "there is no profile "+u.profile, "holdfast kubeconfig add CONTEXT --key NAME --profile "+u.profile+" makes it")
+		return nil
+	}
+	if !slices.Contains(p.Modes, u.mode) {
+		i.bad(subject, fmt.Sprintf("profile %s does not allow mode %s; it allows %s", p.Name, u.mode, words(p.Modes)), "holdfast kubeconfig add with --mode "+u.mode+" adds it")
+	}
+	if i.status != nil {
+		if fault, hint := brokerFault(*i.status, p.Name); fault != "" {
+			i.bad(subject, fault, hint)
+		}
+	}
+	return p
+}
+
+// cluster looks at what a context has the user sign in to.
+func (i *inspection) cluster(subject string, c *kubeconfig.Cluster, name string, e *kubeconfig.ExecConfig, u use, p *profile.Profile) {
+	if c == nil {
+		i.bad(subject, fmt.Sprintf("its cluster %q is not there", name), "kubectl config set-context chooses another")
+		return
+	}
+	if c.InsecureSkipTLSVerify {
+		i.bad(subject, "insecure-skip-tls-verify: kubectl would give the credential to whoever answers", "kubectl config set-cluster "+name+" --insecure-skip-tls-verify=false")
+	}
+	if u.mode != profile.ModeProxy && !e.ProvideClusterInfo {
+		i.bad(subject, fmt.Sprintf("provideClusterInfo is not true: in mode %s the broker answers only when it knows for which server", u.mode), "provideClusterInfo: true")
+	}
+	if p == nil {
+		return
+	}
+	want := direct(p)
+	if u.mode == profile.ModeProxy {
+		if i.status == nil {
+			return
+		}
+		var err error
+		if want, err = loopback(p, i.status.Endpoint); err != nil {
+			i.bad(subject, explain(err).message, explain(err).hint)
+			return
+		}
+	}
+	i.compare(subject, c, &want, "holdfast kubeconfig remove "+p.Name+" and add it again")
+}
+
+// compare looks at whether a cluster's entry is what add would write now.
+func (i *inspection) compare(subject string, c, want *kubeconfig.Cluster, hint string) {
+	if c.Server != want.Server {
+		i.bad(subject, fmt.Sprintf("its server is %s and has to be %s", c.Server, want.Server), hint)
+	}
+	// A client that checks the address needs no name, on a port of its own.
+	if c.TLSServerName != want.TLSServerName && (want.TLSServerName != "" || c.Server != want.Server) {
+		i.bad(subject, fmt.Sprintf("its tls-server-name is %q and has to be %q", c.TLSServerName, want.TLSServerName), hint)
+	}
+	authority, err := c.Authority()
+	switch {
+	case err != nil:
+		i.bad(subject, err.Error(), hint)
+	case strings.TrimSpace(string(authority)) != strings.TrimSpace(string(want.CertificateAuthorityData)):
+		i.bad(subject, "its certificate-authority is not the one that answers there", hint)
+	}
+	if c.ProxyURL != want.ProxyURL {
+		i.bad(subject, "its proxy-url is not the profile's", hint)
+	}
+}

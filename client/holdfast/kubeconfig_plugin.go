@@ -1,0 +1,118 @@
+package main
+
+import (
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"holdfast/client/kubeconfig"
+	"holdfast/client/kubeconfig/edit"
+	"holdfast/client/profile"
+)
+
+// execPlugin is the credential plugin's program. Kubeconfigs name it without a
+// path: only then kubectl shows the install hint when it is missing.
+const execPlugin = "holdfast-exec-plugin"
+
+const installHint = "holdfast-exec-plugin, of the package holdfast, is not in PATH; it signs you in with the key in this machine's TPM"
+
+// The versions of the plugin's interface that client-go knows.
+const (
+	execV1      = "client.authentication.k8s.io/v1"
+	execV1beta1 = "client.authentication.k8s.io/v1beta1"
+)
+
+// plugin returns the exec stanza that has the plugin run for a profile.
+func plugin(name, mode string) *kubeconfig.ExecConfig {
+	e := &kubeconfig.ExecConfig{
+		APIVersion: execV1, Command: execPlugin, Args: []string{"--profile", name},
+		InstallHint: installHint, InteractiveMode: "Never",
+	}
+	if mode != profile.ModeProxy {
+		e.Args = append(e.Args, "--mode", mode)
+		e.ProvideClusterInfo = true
+	}
+	return e
+}
+
+// use is how a user's exec stanza runs the plugin.
+type use struct {
+	profile, mode string
+	shell         bool // by way of some other program
+}
+
+// useOf returns how a user runs the plugin, or false when it does not.
+func useOf(user *kubeconfig.AuthInfo) (use, bool) {
+	if user.Exec == nil {
+		return use{}, false
+	}
+	u := use{mode: profile.ModeProxy}
+	words := user.Exec.Args
+	if filepath.Base(user.Exec.Command) != execPlugin {
+		words = strings.Fields(strings.Join(words, " "))
+		at := slices.IndexFunc(words, func(w string) bool { return filepath.Base(strings.Trim(w, `"';`)) == execPlugin })
+		if at < 0 {
+			return use{}, false
+		}
+		u.shell, words = true, words[at+1:]
+	}
+	for i, word := range words {
+		name, value, given := strings.Cut(strings.TrimLeft(word, "-"), "=")
+		if !given && i+1 < len(words) {
+			value = words[i+1]
+		}
+		switch {
+		case !strings.HasPrefix(word, "-"):
+		case name == "profile":
+			u.profile = value
+		case name == "mode":
+			u.mode = value
+		}
+	}
+	return u, true
+}
+
+// contextsByProfile returns the contexts that use each profile.
+func contextsByProfile(config *kubeconfig.Config) map[string][]string {
+	users := map[string][]string{}
+	for _, name := range slices.Sorted(maps.Keys(config.Contexts)) {
+		if user := config.Users[config.Contexts[name].AuthInfo]; user != nil {
+			if u, uses := useOf(user); uses && u.profile != "" {
+				users[u.profile] = append(users[u.profile], name)
+			}
+		}
+	}
+	return users
+}
+
+// recordOf returns what `kubeconfig add` left in the user of a context, or nil.
+func recordOf(config *kubeconfig.Config, context string) *edit.Record {
+	if c := config.Contexts[context]; c != nil && config.Users[c.AuthInfo] != nil {
+		return edit.RecordOf(config.Users[c.AuthInfo])
+	}
+	return nil
+}
+
+// pluginPath is where the plugin is: in PATH, else beside this program, else
+// where the package puts it.
+func pluginPath() string {
+	if path, err := exec.LookPath(execPlugin); err == nil {
+		if path, err = filepath.Abs(path); err == nil {
+			return path
+		}
+	}
+	if own, err := os.Executable(); err == nil {
+		if path := filepath.Join(filepath.Dir(own), execPlugin); isFile(path) {
+			return path
+		}
+	}
+	return "/usr/bin/" + execPlugin
+}
+
+func isFile(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode().IsRegular()
+}

@@ -1,0 +1,113 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"holdfast/client/kubeconfig"
+	"holdfast/client/kubeconfig/edit"
+	"holdfast/client/profile"
+)
+
+func (a *app) kubeconfigRemove() *cobra.Command {
+	var o kubeOptions
+	cmd := &cobra.Command{
+		Use: "remove PROFILE|CONTEXT", Aliases: []string{"rm"}, Short: "take back what add has written",
+		Long: `Takes out the entries that holdfast kubeconfig add has put in, for one context or
+for all of a profile, and puts back the user and the cluster that a context had. The
+kubeconfig is then what it was, byte for byte, where nobody else has changed it.
+The profile goes with its last context.`,
+		Example: indent("holdfast kubeconfig remove kind-dev-holdfast"),
+		Args:    arguments("PROFILE|CONTEXT"),
+		RunE:    a.action(func(ctx context.Context, args []string) error { return a.removeContext(ctx, &o, args[0]) }),
+	}
+	cmd.ValidArgsFunction = completing(func(o *kubeOptions) []string {
+		return slices.Concat(profileNames(o), ourContexts(o))
+	}).first(&o)
+	o.register(cmd)
+	return cmd
+}
+
+// ourContexts are the contexts that use what add has written.
+func ourContexts(o *kubeOptions) []string {
+	config, err := kubeconfig.Load(o.file)
+	if err != nil {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(config.Contexts)), func(name string) bool { return recordOf(config, name) == nil })
+}
+
+// removal is what is to go.
+type removal struct {
+	users   []string // the entries, by their name
+	profile string
+	whole   bool // the profile, whoever else uses it
+}
+
+// what finds out what a name stands for: a context before a profile, because it
+// takes less away.
+func what(config *kubeconfig.Config, name string) removal {
+	if record := recordOf(config, name); record != nil {
+		return removal{[]string{config.Contexts[name].AuthInfo}, record.Profile, false}
+	}
+	r := removal{profile: name, whole: true}
+	for _, user := range slices.Sorted(maps.Keys(config.Users)) {
+		if record := edit.RecordOf(config.Users[user]); record != nil && record.Profile == name {
+			r.users = append(r.users, user)
+		}
+	}
+	return r
+}
+
+func (a *app) removeContext(ctx context.Context, o *kubeOptions, name string) error {
+	config, err := o.load()
+	if err != nil {
+		return err
+	}
+	r := what(config, name)
+	dir := profile.Directory(o.system)
+	known := profile.CheckName(r.profile) == nil && exists(dir, r.profile)
+	if len(r.users) == 0 && !known {
+		return &problem{fmt.Sprintf("there is neither a profile %q nor a context of that name that holdfast has added", name), "holdfast kubeconfig list shows them", exitFailed, nil}
+	}
+	for _, user := range r.users {
+		file := config.Users[user].Origin
+		remove := func(data []byte) ([]byte, error) { return edit.Remove(data, user) }
+		if err := editFile(ctx, file, remove); err != nil {
+			return err
+		}
+		fmt.Fprintf(a.stdout, "removed %s from %s\n", printable(user), printable(file))
+	}
+	return a.dropProfile(o, r, known)
+}
+
+// dropProfile removes the profile that nobody uses any more, and says what is
+// left behind.
+func (a *app) dropProfile(o *kubeOptions, r removal, known bool) error {
+	config, err := o.load()
+	if err != nil {
+		return err
+	}
+	users := contextsByProfile(config)[r.profile]
+	switch {
+	case !known:
+	case len(users) > 0 && !r.whole:
+		a.note("profile %s stays: %s", r.profile, plural(len(users), "context uses it", "contexts use it")+": "+words(users))
+	default:
+		if err := profile.Remove(profile.Directory(o.system), r.profile); err != nil {
+			return err
+		}
+		fmt.Fprintf(a.stdout, "removed profile %s\n", r.profile)
+		if len(users) > 0 {
+			a.note("these contexts named it, and holdfast did not add them: %s", words(users))
+		}
+	}
+	if current := config.CurrentContext; current != "" && config.Contexts[current] == nil {
+		a.note("the current context, %s, is no more; kubectl config use-context chooses another", current)
+	}
+	return nil
+}

@@ -1,0 +1,125 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"holdfast/client/broker/wire"
+	"holdfast/client/kubeconfig/edit"
+	"holdfast/client/profile"
+)
+
+// lockTime is how long to wait for another program that edits a kubeconfig.
+const lockTime = 5 * time.Second
+
+// editFile edits a kubeconfig file.
+func editFile(ctx context.Context, path string, change func([]byte) ([]byte, error)) error {
+	ctx, cancel := context.WithTimeout(ctx, lockTime)
+	defer cancel()
+	err := edit.File(ctx, path, change)
+	switch {
+	case errors.Is(err, edit.ErrLocked):
+		return &problem{err.Error(), "wait for it, or remove " + path + ".lock when nothing runs that made it", exitFailed, err}
+	case errors.Is(err, edit.ErrLayout):
+		return &problem{
+			err.Error(),
+			"kubectl config view --raw --flatten writes it anew, without comments, into another file: use that one with --kubeconfig", exitFailed, err,
+		}
+	case err != nil:
+		return &problem{err.Error(), "", exitFailed, err}
+	}
+	return nil
+}
+
+// writeAll writes the profile and the kubeconfig, or neither: that the kubeconfig
+// can be edited is tried first.
+func (o *addOptions) writeAll(ctx context.Context, file string, p, known *profile.Profile, e *edit.Entry) error {
+	add := func(data []byte) ([]byte, error) { return edit.Add(data, e) }
+	tried := func(data []byte) ([]byte, error) {
+		_, err := add(data)
+		return data, err
+	}
+	if err := editFile(ctx, file, tried); err != nil {
+		return err
+	}
+	dir := profile.Directory(o.system)
+	if err := profile.Write(dir, p); err != nil {
+		return &problem{err.Error(), "", exitFailed, err}
+	}
+	err := editFile(ctx, file, add)
+	if err != nil && known == nil {
+		return errors.Join(err, profile.Remove(dir, p.Name))
+	}
+	if err != nil {
+		return errors.Join(err, profile.Write(dir, known))
+	}
+	return nil
+}
+
+// added tells the person what was done, and what to do next.
+func (a *app) added(ctx context.Context, o *addOptions, file string, p *profile.Profile) error {
+	name := o.name
+	if o.replace {
+		name = o.context
+	}
+	err := table(a.stdout,
+		[]string{"profile", fmt.Sprintf("%s, in %s", p.Name, profile.Directory(o.system))},
+		[]string{"server", p.Cluster.Server},
+		[]string{"key", p.Key},
+		[]string{"context", fmt.Sprintf("%s, in %s", name, file)},
+		[]string{"try it", "kubectl --context " + quoted(name) + " auth whoami"},
+		[]string{"undo it", "holdfast kubeconfig remove " + quoted(name)},
+	)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(a.stdout, "\nTo have kubectl run no plugin but this one (1.35 and later), ~/.kube/kuberc says:\n\n%s", kuberc(pluginPath()))
+	status, err := a.brokerStatus(ctx, &o.kubeOptions)
+	if err != nil {
+		a.note("the broker could not be asked whether it has read the profile: %s", explain(err).message)
+		return nil
+	}
+	if fault, hint := brokerFault(status, p.Name); fault != "" {
+		a.note("%s; %s", fault, hint)
+	}
+	return nil
+}
+
+// brokerFault is what the broker has against a profile, and what to do.
+func brokerFault(status wire.GetStatusReply, name string) (fault, hint string) {
+	for _, known := range status.Profiles {
+		if known.Name == name {
+			return known.Fault, known.Hint
+		}
+	}
+	return "the broker does not know profile " + name, "it may read its profiles from another directory: its log says so, journalctl --user -u holdfast-broker"
+}
+
+// kuberc is the preferences that keep kubectl from running any other plugin
+// (kubectl.config.k8s.io/v1beta1).
+func kuberc(path string) string {
+	return strings.Join([]string{
+		"apiVersion: kubectl.config.k8s.io/v1beta1", "kind: Preference", "credentialPluginPolicy: Allowlist",
+		"credentialPluginAllowlist:", "- command: " + path, "",
+	}, "\n")
+}
+
+// quoted writes a word for a shell.
+func quoted(word string) string {
+	if strings.ContainsFunc(word, func(r rune) bool {
+		return !strings.ContainsRune("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:@%+,=", r)
+	}) || word == "" {
+		return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+	}
+	return word
+}
+
+// exists reports whether a profile's file is there, faulty or not.
+func exists(dir, name string) bool {
+	_, err := os.Stat(dir + "/" + name + ".yaml")
+	return err == nil
+}
