@@ -20,6 +20,9 @@ func (r *request) checkPolicy(_ context.Context, p *wire.CheckPolicyParameters) 
 	if !slices.Contains(policy.Operations(), op) {
 		return nil, &keys.Error{Kind: keys.BadRequest, Message: fmt.Sprintf("there is no operation %.40q", p.Operation), Hint: fmt.Sprintf("one of %v", policy.Operations())}
 	}
+	if err := r.reporting(p); err != nil {
+		return nil, err
+	}
 	if !r.privileged() {
 		return r.checkOwn(op, p)
 	}
@@ -31,7 +34,19 @@ func (r *request) checkPolicy(_ context.Context, p *wire.CheckPolicyParameters) 
 	if rec, ok := r.agent.lookup(p.UID, p.Key); ok && op != policy.Seal && op != policy.Unseal {
 		owner = rec.Owner // of a key; a secret is always the caller's
 	}
-	return checked(r.agent.policy.Load().Decide(policy.Query{Peer: id, Operation: op, Key: p.Key, Owner: owner.UID, OwnerUser: owner.User})), nil
+	return checked(r.agent.policy.Load().Decide(policy.Query{Peer: id, Reported: r.agent.reportedTo(r.reported), Operation: op, Key: p.Key, Owner: owner.UID, OwnerUser: owner.User})), nil
+}
+
+// reporting notes whom the caller would report.
+func (r *request) reporting(p *wire.CheckPolicyParameters) error {
+	switch {
+	case p.ForUID == nil && p.ForUnit == "":
+		return nil
+	case p.ForUID == nil:
+		return &keys.Error{Kind: keys.BadRequest, Message: "forUnit says nothing without forUID"}
+	}
+	// Rules look at neither process nor start time: any will do.
+	return r.onBehalfOf(&wire.Reported{UID: *p.ForUID, PID: 1, Start: 1, Unit: p.ForUnit})
 }
 
 func checked(d policy.Decision) *wire.CheckPolicyReply {

@@ -20,6 +20,8 @@ type request struct {
 	agent *Agent
 	conn  *connection
 	id    string
+
+	reported *audit.Reported // for whom the caller says that it asks
 }
 
 var lastRequest atomic.Uint64
@@ -42,7 +44,7 @@ func (r *request) caller() queue.Caller {
 // decide asks the policy.
 func (r *request) decide(op policy.Operation, key string, owner store.Owner) policy.Decision {
 	return r.agent.policy.Load().Decide(policy.Query{
-		Peer: r.conn.peer.Identity, Admin: r.conn.admin,
+		Peer: r.conn.peer.Identity, Admin: r.conn.admin, Reported: r.agent.reportedTo(r.reported),
 		Operation: op, Key: key, Owner: owner.UID, OwnerUser: owner.User,
 	})
 }
@@ -160,6 +162,7 @@ func (r *request) outcome(e entry, err error) error {
 func (r *request) append(e entry, rec audit.Record) error {
 	rec.Request = r.id
 	rec.Caller = callerRecord(r.conn.peer.Identity)
+	rec.Caller.Reported = r.reported
 	rec.Operation = string(e.op)
 	rec.Key = e.key
 	rec.Owner = &e.owner.UID

@@ -110,6 +110,9 @@ func (r *request) stillThere() error {
 }
 
 func (r *request) signTLSClient(ctx context.Context, p *wire.SignTLSClientParameters) (*wire.SignReply, error) {
+	if err := r.onBehalfOf(p.OnBehalfOf); err != nil {
+		return nil, err
+	}
 	return r.sign(ctx, policy.SignTLSClient, p.Key, p.Scheme, p.Message, func(rec store.Record, s keys.Scheme) (map[string]string, error) {
 		if err := purpose(rec, keys.TLSClient); err != nil {
 			return nil, err

@@ -76,6 +76,10 @@ func TestMethods(t *testing.T) {
 	if p, err := c.CheckPolicy(ctx, wire.CheckPolicyParameters{UID: 1, Operation: "list"}); err != nil || p != agent.Policy {
 		t.Errorf("CheckPolicy: got %+v, %v", p, err)
 	}
+	agent.Metrics.Counter("seen_total", "Seen.").Add(3)
+	if m, err := c.Metrics(ctx); err != nil || len(m) != 1 || m[0].Samples[0].Value != 3 {
+		t.Errorf("Metrics: got %+v, %v", m, err)
+	}
 	if r, err := c.TailAudit(ctx, 2); err != nil || len(r) != 2 {
 		t.Errorf("TailAudit: got %v, %v", r, err)
 	}

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/json"
 
+	"holdfast/agent/metrics"
 	"holdfast/agent/wire"
 	"holdfast/client/socket"
 )
@@ -109,6 +110,13 @@ func (c *Client) VerifyAudit(ctx context.Context) (wire.VerifyAuditReply, error)
 	var reply wire.VerifyAuditReply
 	err := c.call(ctx, repeatable, wire.VerifyAudit, wire.Empty{}, &reply)
 	return reply, err
+}
+
+// Metrics returns the agent's counters, sorted by name.
+func (c *Client) Metrics(ctx context.Context) ([]metrics.Metric, error) {
+	var reply wire.GetMetricsReply
+	err := c.call(ctx, repeatable, wire.GetMetrics, wire.Empty{}, &reply)
+	return reply.Metrics, err
 }
 
 // Watch calls changed for each change of a key, the policy, a lock or a device

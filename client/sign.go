@@ -22,7 +22,7 @@ func (k *Key) ask(ctx context.Context, msg []byte) ([]byte, error) {
 	var in any = wire.SignParameters{Key: k.info.Name, Scheme: string(k.scheme), Message: msg, RequestID: rand.Text()}
 	if method == wire.SignTLSClient {
 		p := in.(wire.SignParameters)
-		in = wire.SignTLSClientParameters{Key: p.Key, Scheme: p.Scheme, Message: p.Message, RequestID: p.RequestID}
+		in = wire.SignTLSClientParameters{Key: p.Key, Scheme: p.Scheme, Message: p.Message, OnBehalfOf: behalf(ctx), RequestID: p.RequestID}
 	}
 	var reply wire.SignReply
 	err = k.client.call(ctx, repeatable, method, in, &reply)

@@ -41,7 +41,7 @@ func good() Record {
 	return Record{
 		Kind:      KindDecision,
 		Request:   "0123456789abcdef",
-		Caller:    &Caller{UID: 1000, User: "alice", GID: 100, PID: 4711, Start: 12345, Unit: "x.service", Reported: "uid 1001 <kubectl>"},
+		Caller:    &Caller{UID: 1000, User: "alice", GID: 100, PID: 4711, Start: 12345, Unit: "x.service", Reported: &Reported{UID: 1001, PID: 4712, Start: 12346, Unit: "y.service"}},
 		Operation: "sign-tls-client",
 		Key:       "web",
 		Owner:     new(uint32(0)),
@@ -49,7 +49,7 @@ func good() Record {
 		Decision:  "allow",
 		Rule:      "policy.yaml:12",
 		Outcome:   "ok",
-		Detail:    map[string]string{"server": "api.example", "backend": "tpm"},
+		Detail:    map[string]string{"server": "<kubectl>", "backend": "tpm"},
 	}
 }
 

@@ -46,13 +46,21 @@ const (
 
 // Caller is who asked, as the kernel and systemd name it.
 type Caller struct {
-	UID      uint32 `json:"uid"`
-	User     string `json:"user,omitempty"`
-	GID      uint32 `json:"gid"`
-	PID      int32  `json:"pid"`
-	Start    uint64 `json:"start,omitempty"`    // start time of the process, in clock ticks since boot
-	Unit     string `json:"unit,omitempty"`     // its system unit
-	Reported string `json:"reported,omitempty"` // for whom the caller says it acts; not verified
+	UID      uint32    `json:"uid"`
+	User     string    `json:"user,omitempty"`
+	GID      uint32    `json:"gid"`
+	PID      int32     `json:"pid"`
+	Start    uint64    `json:"start,omitempty"`    // start time of the process, in clock ticks since boot
+	Unit     string    `json:"unit,omitempty"`     // its system unit
+	Reported *Reported `json:"reported,omitempty"` // for whom the caller says it asks
+}
+
+// Reported is for whom a caller says that it asks. Nobody has verified it.
+type Reported struct {
+	UID   uint32 `json:"uid"`
+	PID   int32  `json:"pid"`
+	Start uint64 `json:"start"` // start time of the process, in clock ticks since boot
+	Unit  string `json:"unit,omitempty"`
 }
 
 // maxLine is the longest line, in bytes without the newline. The longest record
@@ -113,7 +121,12 @@ func (r *Record) fit() {
 	if r.Caller != nil {
 		c := *r.Caller
 		r.Caller = &c
-		texts = append(texts, &c.User, &c.Unit, &c.Reported)
+		texts = append(texts, &c.User, &c.Unit)
+		if c.Reported != nil {
+			reported := *c.Reported
+			c.Reported = &reported
+			texts = append(texts, &reported.Unit)
+		}
 	}
 	for _, text := range texts {
 		*text = fitting(*text)

@@ -272,6 +272,8 @@ type CheckPolicyParameters struct {
 	Unit      string   `json:"unit,omitempty"`
 	Key       string   `json:"key,omitempty"`
 	Operation string   `json:"operation"`
+	ForUID    *uint32  `json:"forUID,omitempty"`  // whom the caller would report
+	ForUnit   string   `json:"forUnit,omitempty"` // with ForUID
 }
 
 // CheckPolicyReply is the reply of CheckPolicy.

@@ -18,17 +18,19 @@ import (
 	"time"
 
 	"holdfast/agent/keys"
+	"holdfast/agent/metrics"
 	"holdfast/agent/wire"
 	"holdfast/client/varlink"
 )
 
-// Agent is a stand-in for an agent. Status, Policy and Records are what it
-// answers with and may be set before the first call.
+// Agent is a stand-in for an agent. Status, Policy, Records and Metrics are what
+// it answers with and may be set before the first call.
 type Agent struct {
 	Socket  string
 	Status  wire.GetStatusReply
 	Policy  wire.CheckPolicyReply
 	Records []string
+	Metrics *metrics.Registry
 
 	tb       testing.TB
 	mu       sync.Mutex
@@ -57,8 +59,9 @@ func Start(tb testing.TB) *Agent {
 		tb.Fatal(err)
 	}
 	a := &Agent{
-		Socket: filepath.Join(dir, "agent.sock"),
-		tb:     tb, keys: map[string]*key{}, made: map[string]string{}, failures: map[string]error{}, lose: map[string]int{},
+		Socket:  filepath.Join(dir, "agent.sock"),
+		Metrics: metrics.New(),
+		tb:      tb, keys: map[string]*key{}, made: map[string]string{}, failures: map[string]error{}, lose: map[string]int{},
 	}
 	a.Status = wire.GetStatusReply{
 		Version: "test", PID: os.Getpid(), Started: time.Now().UTC(), Mode: "user", Policy: "built-in", Audit: "/dev/null",

@@ -33,8 +33,11 @@ func (a *Agent) service() *varlink.Service {
 		wire.Seal:                   handle(a, a.seal),
 		wire.Unseal:                 handle(a, a.unseal),
 		wire.DeleteSealed:           handle(a, a.deleteSealed),
-		wire.GetStatus:              handle(a, func(wire.Empty) (wire.GetStatusReply, error) { return a.Status, nil }),
-		wire.CheckPolicy:            handle(a, func(wire.CheckPolicyParameters) (wire.CheckPolicyReply, error) { return a.Policy, nil }),
+		wire.GetMetrics: handle(a, func(wire.Empty) (wire.GetMetricsReply, error) {
+			return wire.GetMetricsReply{Metrics: a.Metrics.Snapshot()}, nil
+		}),
+		wire.GetStatus:   handle(a, func(wire.Empty) (wire.GetStatusReply, error) { return a.Status, nil }),
+		wire.CheckPolicy: handle(a, func(wire.CheckPolicyParameters) (wire.CheckPolicyReply, error) { return a.Policy, nil }),
 		wire.TailAudit: handle(a, func(wire.TailAuditParameters) (wire.TailAuditReply, error) {
 			return wire.TailAuditReply{Records: a.Records}, nil
 		}),

@@ -72,10 +72,15 @@ type record struct {
 	Seq    uint64    `json:"seq"`
 	Kind   string    `json:"kind"`
 	Caller *struct {
-		UID  uint32 `json:"uid"`
-		User string `json:"user"`
-		PID  int32  `json:"pid"`
-		Unit string `json:"unit"`
+		UID      uint32 `json:"uid"`
+		User     string `json:"user"`
+		PID      int32  `json:"pid"`
+		Unit     string `json:"unit"`
+		Reported *struct {
+			UID  uint32 `json:"uid"`
+			PID  int32  `json:"pid"`
+			Unit string `json:"unit"`
+		} `json:"reported"`
 	} `json:"caller"`
 	Operation string            `json:"operation"`
 	Key       string            `json:"key"`
@@ -106,11 +111,21 @@ func (r *record) row() []string {
 	case r.Outcome != "":
 		what = r.Outcome
 	}
-	who := ""
-	if r.Caller != nil {
-		who = callerOf(wire.Caller{UID: r.Caller.UID, User: r.Caller.User, PID: r.Caller.PID, Unit: r.Caller.Unit})
+	return []string{when(r.Time), fmt.Sprint(r.Seq), what, dash(r.Operation), dash(r.Key), dash(r.who()), dash(r.Rule), details(r.Detail)}
+}
+
+// who is the caller; or for whom the caller says that it asks, and that it is the
+// caller who says so.
+func (r *record) who() string {
+	c := r.Caller
+	if c == nil {
+		return ""
 	}
-	return []string{when(r.Time), fmt.Sprint(r.Seq), what, dash(r.Operation), dash(r.Key), dash(who), dash(r.Rule), details(r.Detail)}
+	who := callerOf(wire.Caller{UID: c.UID, User: c.User, PID: c.PID, Unit: c.Unit})
+	if c.Reported == nil {
+		return who
+	}
+	return callerOf(wire.Caller{UID: c.Reported.UID, PID: c.Reported.PID, Unit: c.Reported.Unit}) + " reported by " + who
 }
 
 // dash keeps a column visible where there is nothing to show.
