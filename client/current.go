@@ -121,3 +121,11 @@ func unusable(k wire.Key, now time.Time) error {
 	}
 	return nil
 }
+
+// WithChain returns a copy of k with another certificate chain, DER, leaf first:
+// to try one out before it is installed.
+func (k *Key) WithChain(chain [][]byte) *Key {
+	c := *k
+	c.info.Chain = chain
+	return &c
+}

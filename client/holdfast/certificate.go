@@ -14,12 +14,13 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"holdfast/agent/wire"
 	"holdfast/client"
 )
 
 func (a *app) certificateCommands() *cobra.Command {
-	return a.group("certificate", "request, install and show certificates", "holdfast certificate request alice --subject CN=alice -o alice.csr",
-		a.certificateRequest(), a.certificateInstall(), a.certificateShow())
+	return a.group("certificate", "request, install, renew and show certificates", "holdfast certificate request alice --subject CN=alice -o alice.csr",
+		a.certificateRequest(), a.certificateInstall(), a.certificateRenew(), a.certificateShow())
 }
 
 // requestOptions is what `certificate request` was given.
@@ -159,7 +160,7 @@ func (a *app) certificateShow() *cobra.Command {
 			if asPEM {
 				return a.write("", encodeCertificates(k.Chain), 0)
 			}
-			return a.showChain(k.Chain, asJSON)
+			return a.showChain(k, asJSON)
 		}),
 	}
 	cmd.Flags().BoolVar(&asPEM, "pem", false, "print the chain itself, PEM")
@@ -177,16 +178,30 @@ type certificate struct {
 	Names     []string  `json:"names"` // DNS names, addresses, mail addresses, URIs
 	SHA256    string    `json:"sha256"`
 	DER       []byte    `json:"der"`
+
+	Planned *time.Time `json:"planned,omitempty"` // when it is to be renewed, and for which profile
+	Profile string     `json:"profile,omitempty"`
 }
 
-func (a *app) showChain(chain [][]byte, asJSON bool) error {
+// plan notes when a key's certificate is to be renewed, where a profile says so.
+func (c *certificate) plan(key string, leaf *x509.Certificate) {
+	if at, name := plannedFor(key, leaf); name != "" {
+		at = at.UTC()
+		c.Planned, c.Profile = &at, name
+	}
+}
+
+func (a *app) showChain(k wire.Key, asJSON bool) error {
 	list := []certificate{}
-	for i, der := range chain {
+	for i, der := range k.Chain {
 		parsed, err := x509.ParseCertificate(der)
 		if err != nil {
 			return fmt.Errorf("certificate %d: %w", i+1, err)
 		}
 		list = append(list, describe(parsed))
+		if i == 0 {
+			list[0].plan(k.Name, parsed)
+		}
 	}
 	if asJSON {
 		return a.json(list)
@@ -210,6 +225,9 @@ func (c certificate) rows() [][]string {
 	rows := [][]string{
 		{"subject", c.Subject}, {"issuer", c.Issuer}, {"serial", c.Serial},
 		{"valid from", when(c.NotBefore)}, {"valid until", until},
+	}
+	if c.Planned != nil {
+		rows = append(rows, []string{"renewal", when(*c.Planned) + ", profile " + c.Profile})
 	}
 	for _, name := range c.Names {
 		rows = append(rows, []string{"name", name})

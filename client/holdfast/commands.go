@@ -30,6 +30,7 @@ Example:
 func (a *app) commands() *cobra.Command {
 	root := a.group("holdfast", "keys in the TPM, and the agent that signs with them", "holdfast status",
 		a.keyCommands(), a.certificateCommands(), a.tlsCommands(),
+		a.enrollCommands(), a.renewCommand(),
 		a.unlockCommand(), a.lockCommand(), a.kubeconfigCommands(),
 		a.statusCommand(), a.doctorCommand(), a.policyCommands(), a.auditCommands(),
 		a.completionCommand(), a.versionCommand(),

@@ -55,6 +55,7 @@ type Conduct struct {
 	Lifetime time.Duration // of certificates, whatever was asked for; as asked for when 0
 	Skew     time.Duration // of the signer's clock
 	NoWatch  bool          // watches are forbidden
+	Revoked  bool          // client certificates sign in nobody
 	Subject  *pkix.Name    // of certificates, whatever was asked for
 	Key      crypto.PublicKey
 	Usage    []x509.ExtKeyUsage // clientAuth when empty

@@ -38,7 +38,7 @@ func (s *Server) user(r *http.Request) (User, bool) {
 	defer s.mu.Unlock()
 	if len(r.TLS.VerifiedChains) > 0 {
 		leaf := r.TLS.PeerCertificates[0]
-		return User{Username: leaf.Subject.CommonName, Groups: leaf.Subject.Organization}, time.Now().Before(leaf.NotAfter)
+		return User{Username: leaf.Subject.CommonName, Groups: leaf.Subject.Organization}, time.Now().Before(leaf.NotAfter) && !s.conduct.Revoked
 	}
 	if name, password, ok := r.BasicAuth(); ok {
 		want, known := s.passwords[name]

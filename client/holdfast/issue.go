@@ -1,0 +1,226 @@
+package main
+
+import (
+	"context"
+	"crypto"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"sync"
+	"time"
+
+	"holdfast/agent/keys"
+	"holdfast/client"
+	"holdfast/client/exchange/kubernetes"
+	"holdfast/client/exchange/kubernetes/signin"
+)
+
+// The signers that every cluster has, for people and for nodes.
+const (
+	peopleSigner = "kubernetes.io/kube-apiserver-client"
+	nodeSigner   = "kubernetes.io/kube-apiserver-client-kubelet"
+)
+
+// order is a certificate to be got for a key.
+type order struct {
+	cluster  *signin.Cluster
+	agent    *client.Client
+	key      *client.Key
+	subject  x509.CertificateRequest // its subject alone
+	signer   string
+	lifetime time.Duration
+	name     string // the beginning of the request's name
+	created  func(name string)
+}
+
+// issued is what came of an order.
+type issued struct {
+	leaf *x509.Certificate
+	user *kubernetes.User // whom the API server takes the key for; nil when it did not say
+	why  error            // why it did not say
+}
+
+// get asks for the certificate through signedIn, tries it out, and gives it to
+// the key. What the API server does not take is not installed: the key keeps the
+// certificate that it has.
+func (o *order) get(ctx context.Context, signedIn http.RoundTripper) (*issued, error) {
+	csr, err := o.key.WithContext(ctx).CertificateRequest(&o.subject)
+	if err != nil {
+		return nil, err
+	}
+	kube := &kubernetes.Client{Server: o.cluster.Server, HTTP: signedIn}
+	chain, err := kube.RequestCertificate(ctx, kubernetes.CertificateRequest{
+		CSR: csr, SignerName: o.signer, Lifetime: o.lifetime, Name: o.name, Created: o.created,
+	})
+	if err != nil {
+		return nil, o.explain(err)
+	}
+	leaf, err := x509.ParseCertificate(chain[0])
+	if err != nil {
+		return nil, err
+	}
+	result := &issued{leaf: leaf}
+	if result.user, result.why = o.prove(ctx, chain); refusedCredential(result.why) {
+		return nil, &problem{
+			"the API server does not take the certificate that " + o.signer + " issued: " + result.why.Error(),
+			"do its --client-ca-file and the signer's CA belong together? the key keeps the certificate that it had", exitFailed, result.why,
+		}
+	}
+	if _, err := o.agent.InstallCertificate(ctx, o.key.Info().Name, chain); err != nil {
+		return nil, err
+	}
+	return result, nil
+}
+
+// proveTime is how long the first use of a certificate may take; a person may
+// have to touch the device.
+const proveTime = 2 * time.Minute
+
+// prove signs in with the key and a chain and asks who that is.
+func (o *order) prove(ctx context.Context, chain [][]byte) (*kubernetes.User, error) {
+	ctx, cancel := context.WithTimeout(ctx, proveTime)
+	defer cancel()
+	transport, err := newKeyTransport(o.cluster, o.key.WithChain(chain).WithContext(ctx))
+	if err != nil {
+		return nil, err
+	}
+	defer transport.CloseIdleConnections()
+	user, err := (&kubernetes.Client{Server: o.cluster.Server, HTTP: transport}).WhoAmI(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &user, nil
+}
+
+// keyTransport signs in with a key and the chain that it has.
+type keyTransport struct {
+	*http.Transport
+	mu     sync.Mutex
+	failed error // of the key, as the agent gave it: crypto/tls makes text of it
+}
+
+func newKeyTransport(cluster *signin.Cluster, k *client.Key) (*keyTransport, error) {
+	cfg, err := cluster.TLS()
+	if err != nil {
+		return nil, err
+	}
+	if err := k.ConfigureTLS(cfg); err != nil { // for the versions that the key may sign
+		return nil, err
+	}
+	certificate, err := k.TLSCertificate()
+	if err != nil {
+		return nil, err
+	}
+	t := new(keyTransport)
+	certificate.PrivateKey = &notedSigner{k, t}
+	cfg.GetClientCertificate = func(r *tls.CertificateRequestInfo) (*tls.Certificate, error) {
+		all := *r
+		all.AcceptableCAs = nil // a server need not name every CA that it takes
+		return &certificate, all.SupportsCertificate(&certificate)
+	}
+	t.Transport, err = cluster.Dial(cfg)
+	return t, err
+}
+
+// RoundTrip sends r. The error is the key's own where the key is to blame.
+func (t *keyTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+	response, err := t.Transport.RoundTrip(r)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err != nil && t.failed != nil {
+		err = t.failed
+	}
+	return response, err
+}
+
+// notedSigner is a key whose failures are noted.
+type notedSigner struct {
+	crypto.MessageSigner
+	transport *keyTransport
+}
+
+func (n *notedSigner) SignMessage(rand io.Reader, msg []byte, opts crypto.SignerOpts) ([]byte, error) {
+	signature, err := n.MessageSigner.SignMessage(rand, msg, opts)
+	n.transport.mu.Lock()
+	defer n.transport.mu.Unlock()
+	n.transport.failed = err
+	return signature, err
+}
+
+// refusedCredential reports whether the API server refused a credential, rather
+// than what was asked with it.
+func refusedCredential(err error) bool {
+	var status *kubernetes.StatusError
+	return errors.As(err, &status) && status.Code == http.StatusUnauthorized
+}
+
+// explain adds the next step to what went wrong with a request.
+func (o *order) explain(err error) error {
+	var pending *kubernetes.PendingError
+	var decided *kubernetes.DecisionError
+	var unfit *kubernetes.CertificateError
+	var status *kubernetes.StatusError
+	if _, ofKey := keys.AsError(err); ofKey {
+		return err
+	}
+	hint := ""
+	switch {
+	case errors.As(err, &pending) && pending.Last != nil:
+		hint = "the API server could not be asked any more; the request is still there"
+	case errors.As(err, &pending) && pending.Approved:
+		hint = "does a controller sign for " + o.signer + "? kube-controller-manager does for Kubernetes' own signers"
+	case errors.As(err, &pending):
+		hint = "kubectl certificate approve " + pending.Name + " approves it, by somebody who may; then try again, or wait longer with --timeout"
+	case errors.As(err, &decided):
+		hint = "kubectl describe csr " + decided.Name + " shows it; ask whoever decides on requests of " + o.signer
+	case errors.As(err, &unfit):
+		hint = unfit.Hint
+	case errors.As(err, &status):
+		hint = o.refusalHint(status)
+	case errors.As(err, new(x509.UnknownAuthorityError)), errors.As(err, new(x509.HostnameError)), errors.As(err, new(x509.CertificateInvalidError)):
+		hint = "the server is not the one that the CA and the name stand for; nothing was sent to it"
+	}
+	return &problem{err.Error(), hint, exitFailed, err}
+}
+
+func (o *order) refusalHint(s *kubernetes.StatusError) string {
+	for _, group := range o.subject.Subject.Organization {
+		if group == mastersGroup && s.Code == http.StatusForbidden {
+			return "no signer gives certificates for " + mastersGroup + ", which nobody could take away again; --subject CN=…,O=… names another group"
+		}
+	}
+	switch s.Code {
+	case http.StatusUnauthorized:
+		return "the API server does not know who asks: has the token or the certificate that signs in expired?"
+	case http.StatusForbidden:
+		return "who signs in must be allowed to create certificatesigningrequests (certificates.k8s.io)"
+	}
+	return ""
+}
+
+// mastersGroup may do everything, whatever the cluster's rules say.
+const mastersGroup = "system:masters"
+
+// identity shows whom the API server takes a key for.
+func (i *issued) identity() string {
+	if i.user == nil {
+		return ""
+	}
+	text := i.user.Username
+	var groups []string
+	for _, g := range i.user.Groups {
+		if g != authenticatedGroup {
+			groups = append(groups, g)
+		}
+	}
+	if len(groups) > 0 {
+		text += fmt.Sprintf(" (groups %s)", words(groups))
+	}
+	return text
+}
+
+// authenticatedGroup is everybody's who has signed in.
+const authenticatedGroup = "system:authenticated"

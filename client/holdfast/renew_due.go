@@ -1,0 +1,294 @@
+package main
+
+import (
+	"context"
+	"crypto/x509"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"holdfast/agent/keys"
+	"holdfast/client"
+	"holdfast/client/profile"
+	"holdfast/client/renewal"
+)
+
+// dueOptions is what `renew` was given.
+type dueOptions struct {
+	renewOptions
+	due    bool
+	within time.Duration
+	prune  bool
+}
+
+func (a *app) renewCommand() *cobra.Command {
+	var o dueOptions
+	cmd := &cobra.Command{
+		Use: "renew --due", Short: "renew the certificates that are due; made for a timer",
+		Long: `Renews the certificates of all profiles that are due: after the fraction of their
+lifetime that the profile says (renewal.fraction, else 0.7), less the profile's
+jitter (renewal.jitter), which is the same each time for one key of one machine.
+It prints nothing when nothing is due. What fails is one line and exit code 1; the
+next run tries again.
+
+With --within a renewal that is planned that soon is waited for, and done within a
+second or so of its moment. Let the timer's period be a little less than that, and
+start with the end of the last run: OnUnitInactiveSec=10min, AccuracySec=1s, and
+--within 11m.
+
+Keys of earlier generations stay until --prune, which deletes those whose
+certificate expired more than a day ago.`,
+		Example: indent("holdfast renew --due --within 11m"),
+		Args:    arguments(),
+		PreRunE: func(*cobra.Command, []string) error {
+			switch {
+			case !o.due:
+				return usagef("--due renews what is due; holdfast certificate renew PROFILE renews one now", "what to renew was not said")
+			case o.within < 0:
+				return usagef("", "--within %s is in the past", o.within)
+			}
+			return nil
+		},
+		RunE: a.action(func(ctx context.Context, _ []string) error {
+			c, err := a.dial(ctx)
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			return a.renewDue(ctx, c, &o)
+		}),
+	}
+	f := cmd.Flags()
+	f.BoolVar(&o.due, "due", false, "renew what is due")
+	f.DurationVar(&o.within, "within", 0, "wait for renewals that are planned within so long (default none)")
+	f.BoolVar(&o.noJitter, "no-jitter", false, "renew exactly at the fraction, whatever jitter the profiles say")
+	f.BoolVar(&o.prune, "prune", false, "delete keys of earlier generations whose certificate expired more than a day ago")
+	o.flags(cmd)
+	return cmd
+}
+
+// restTime is how long a key is left alone after a renewal, whatever the new
+// certificate's times are: a signer whose clock is far off must not be asked
+// without end.
+const restTime = time.Minute
+
+// retryAfter is when a run that goes on tries again what has failed.
+const retryAfter = 5 * time.Minute
+
+// renewDue renews what is due, and with --within goes on until nothing is planned
+// so soon.
+func (a *app) renewDue(ctx context.Context, c *client.Client, o *dueOptions) error {
+	all, failures, err := a.renewals(c, o)
+	if err != nil {
+		return err
+	}
+	for {
+		due, next, failed := a.survey(ctx, all, o.within)
+		failures += failed + a.renewAll(ctx, due, o.json)
+		if isInterrupted(ctx) {
+			return ctx.Err()
+		}
+		if len(due) > 0 {
+			continue
+		}
+		if next.IsZero() {
+			break
+		}
+		if err := until(ctx, next); err != nil {
+			return err
+		}
+	}
+	if o.prune {
+		failures += a.pruneAll(ctx, c, all)
+	}
+	return a.renewed(all, failures, o.json)
+}
+
+// survey returns what is due now, the next moment that is planned within so long,
+// or none, and how many could not be looked at.
+func (a *app) survey(ctx context.Context, all []*renewing, within time.Duration) (due []*renewing, next time.Time, failures int) {
+	now := time.Now()
+	for _, r := range all {
+		if !r.after.After(now) {
+			failures += a.lookAt(ctx, r)
+		}
+		if r.failed != nil { // tried again only while others are waited for
+			continue
+		}
+		at := r.planned
+		if r.after.After(at) {
+			at = r.after
+		}
+		switch {
+		case !at.After(now):
+			due = append(due, r)
+		case !at.After(now.Add(within)) && (next.IsZero() || at.Before(next)):
+			next = at
+		}
+	}
+	return due, next, failures
+}
+
+// renewals is the profiles whose certificates this tool renews. Those with a fault
+// are told of, and counted.
+func (a *app) renewals(c *client.Client, o *dueOptions) (all []*renewing, failures int, err error) {
+	profiles, faults, err := profile.Load(o.profiles.directory())
+	if err != nil {
+		return nil, 0, &problem{err.Error(), "", exitFailed, err}
+	}
+	for _, name := range slices.Sorted(maps.Keys(faults)) {
+		a.tell("error", fmt.Sprintf("profile %s: %v", name, faults[name]))
+		failures++
+	}
+	seen := map[string]bool{}
+	for _, name := range slices.Sorted(maps.Keys(profiles)) {
+		p := profiles[name]
+		if p.Renewal.SignerName == "" || seen[p.Key] { // enrolled in another way, or renewed for another profile
+			continue
+		}
+		seen[p.Key] = true
+		all = append(all, &renewing{app: a, agent: c, options: &o.renewOptions, profile: p})
+	}
+	return all, failures, nil
+}
+
+// lookAt finds out when a renewal is planned. It returns 1 when it could not.
+func (a *app) lookAt(ctx context.Context, r *renewing) int {
+	r.failed = nil
+	if err := r.look(ctx); err != nil {
+		return r.fail(err)
+	}
+	return 0
+}
+
+// fail notes and tells a failure, in one line for logs.
+func (r *renewing) fail(err error) int {
+	r.failed, r.after = aboutKey(r.profile.Key, err), time.Now().Add(retryAfter)
+	p := explain(r.failed)
+	text := r.profile.Name + ": " + strings.ReplaceAll(p.message, "\n", "; ")
+	if p.hint != "" {
+		text += " (" + p.hint + ")"
+	}
+	r.app.tell("error", text)
+	return 1
+}
+
+// renewAll renews at the same time, so that one that waits for its approval does
+// not keep others from their moment. It returns how many failed.
+func (a *app) renewAll(ctx context.Context, due []*renewing, quiet bool) (failures int) {
+	errs := make([]error, len(due))
+	var group sync.WaitGroup
+	for i, r := range due {
+		group.Go(func() { errs[i] = r.renew(ctx) })
+	}
+	group.Wait()
+	for i, r := range due {
+		switch {
+		case errs[i] != nil:
+			failures += r.fail(errs[i])
+		default:
+			r.after = time.Now().Add(restTime)
+			if !quiet {
+				errs[i] = r.print()
+			}
+			if errs[i] != nil {
+				failures += r.fail(errs[i])
+			}
+		}
+	}
+	return failures
+}
+
+// renewed ends a run.
+func (a *app) renewed(all []*renewing, failures int, asJSON bool) error {
+	if asJSON {
+		states := []renewalState{}
+		for _, r := range all {
+			states = append(states, r.state())
+		}
+		if err := a.json(states); err != nil {
+			return err
+		}
+	}
+	if failures > 0 {
+		return answered{exitFailed}
+	}
+	return nil
+}
+
+// step is how often the clock is looked at while waiting: timers stand still
+// while the machine sleeps, and the moment is one of the clock.
+const step = 5 * time.Second
+
+// until waits until the clock says at.
+func until(ctx context.Context, at time.Time) error {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		left := at.Round(0).Sub(time.Now().Round(0)) // without the monotonic clock
+		if left <= 0 {
+			return nil
+		}
+		timer.Reset(min(left, step))
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// keepExpired is how long a generation is kept after its certificate expired.
+const keepExpired = 24 * time.Hour
+
+// pruneAll deletes old generations. It returns how many could not be.
+func (a *app) pruneAll(ctx context.Context, c *client.Client, all []*renewing) (failures int) {
+	for _, r := range all {
+		if r.key == nil { // nothing signs in; what is there may be wanted to find out why
+			continue
+		}
+		set, err := c.Generations(ctx, r.profile.Key)
+		if err != nil {
+			failures += r.fail(err)
+			continue
+		}
+		for _, k := range set {
+			if client.Generation(k.Name) >= client.Generation(r.key.Info().Name) || !expiredLongAgo(k.Chain) {
+				continue
+			}
+			if err := c.DeleteKey(ctx, k.Name); err != nil {
+				failures += r.fail(err)
+				continue
+			}
+			a.note("%s: key %s deleted, its certificate expired more than a day ago", r.profile.Name, k.Name)
+		}
+	}
+	return failures
+}
+
+func expiredLongAgo(chain [][]byte) bool {
+	if len(chain) == 0 {
+		return false
+	}
+	leaf, err := x509.ParseCertificate(chain[0])
+	return err == nil && time.Since(leaf.NotAfter) > keepExpired
+}
+
+// plannedFor tells when the certificate of a key is renewed, or nothing for one
+// that no profile renews.
+func plannedFor(key string, leaf *x509.Certificate) (at time.Time, profileName string) {
+	for _, system := range []bool{false, true} {
+		all, _, _ := profile.Load(profile.Directory(system)) // what cannot be read renews nothing
+		for _, name := range profilesOf(all, keys.SetOf(key)) {
+			if p := all[name]; p.Renewal.SignerName != "" {
+				return renewal.Moment(leaf, p.Renewal, jitterSeed(key)), name
+			}
+		}
+	}
+	return time.Time{}, ""
+}
