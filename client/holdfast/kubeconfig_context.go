@@ -1,0 +1,90 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"holdfast/agent/keys"
+	"holdfast/client/kubeconfig"
+)
+
+// cluster returns the cluster of the context, when a profile can be made of it.
+func (o *addOptions) cluster(config *kubeconfig.Config) (*kubeconfig.Cluster, error) {
+	c := config.Contexts[o.context]
+	if c == nil {
+		return nil, &problem{
+			fmt.Sprintf("the kubeconfig has no context %q", o.context),
+			"it has " + cmp.Or(words(slices.Sorted(maps.Keys(config.Contexts))), "none"), exitFailed, nil,
+		}
+	}
+	if record := recordOf(config, o.context); record != nil {
+		hint := "add " + record.Context + " instead, or first: holdfast kubeconfig remove " + o.context
+		if record.Context == o.context {
+			hint = "first: holdfast kubeconfig remove " + o.context
+		}
+		return nil, &problem{fmt.Sprintf("context %q uses a key already", o.context), hint, exitFailed, nil}
+	}
+	cluster := config.Clusters[c.Cluster]
+	if cluster == nil {
+		return nil, &problem{fmt.Sprintf("context %q names the cluster %q, which is not there", o.context, c.Cluster), "kubectl config set-cluster makes it", exitFailed, nil}
+	}
+	embed := "kubectl config set-cluster " + c.Cluster + " --embed-certs --certificate-authority=FILE"
+	switch {
+	case cluster.InsecureSkipTLSVerify:
+		return nil, &problem{
+			fmt.Sprintf("cluster %q has insecure-skip-tls-verify: anybody could stand between the key and the cluster", c.Cluster),
+			"get the cluster's CA, then " + embed + " --insecure-skip-tls-verify=false", exitFailed, nil,
+		}
+	case len(cluster.CertificateAuthorityData) == 0 && cluster.CertificateAuthority == "":
+		return nil, &problem{
+			fmt.Sprintf("cluster %q has no certificate-authority: the broker trusts no other CA in its place", c.Cluster), embed + " gives it one", exitFailed, nil,
+		}
+	}
+	return cluster, nil
+}
+
+// reachable refuses entries that kubectl would not see, because an earlier file
+// of $KUBECONFIG says something else.
+func (o *addOptions) reachable(config *kubeconfig.Config, file string) error {
+	user, cluster, hint := config.Users[o.name], config.Clusters[o.name], "choose another name with --name"
+	for _, origin := range []string{cmp.Or(user, &kubeconfig.AuthInfo{}).Origin, cmp.Or(cluster, &kubeconfig.Cluster{}).Origin} {
+		if origin != "" && origin != file {
+			return &problem{fmt.Sprintf("%s has entries named %q already", origin, o.name), hint, exitFailed, nil}
+		}
+	}
+	if o.use && config.CurrentOrigin != "" && config.CurrentOrigin != file {
+		return &problem{
+			fmt.Sprintf("the current context is set in %s, and the context is in %s", config.CurrentOrigin, file),
+			"leave --use out, and then: kubectl config use-context " + quoted(o.name), exitFailed, nil,
+		}
+	}
+	return nil
+}
+
+// checkKey looks whether there is such a key. Without an agent nobody knows, and
+// the broker will say so.
+func (a *app) checkKey(ctx context.Context, name string) error {
+	c, err := a.dialFor(ctx, a.patience.state)
+	if err != nil {
+		a.note("the agent could not be asked about key %s: %s", name, explain(err).message)
+		return nil
+	}
+	defer c.Close()
+	list, err := c.Keys(ctx, false)
+	if err != nil {
+		return err
+	}
+	for _, k := range list {
+		if k.Name != name && keys.SetOf(k.Name) != name {
+			continue
+		}
+		if k.Purpose != string(keys.TLSClient) {
+			return &problem{fmt.Sprintf("key %s is a %s key", name, k.Purpose), "kubectl signs in with a tls-client key: holdfast key create NAME --purpose tls-client", exitFailed, nil}
+		}
+		return nil
+	}
+	return &problem{fmt.Sprintf("there is no key %q that you may see", name), "holdfast key list shows the keys; holdfast enroll kubernetes makes one with a certificate", exitFailed, nil}
+}

@@ -1,0 +1,69 @@
+package main
+
+import (
+	"fmt"
+	"net"
+	"strconv"
+
+	"holdfast/client/broker/wire"
+	"holdfast/client/kubeconfig"
+	"holdfast/client/kubeconfig/edit"
+	"holdfast/client/profile"
+)
+
+// freePort returns a port that nobody listens on now. Whoever takes it before
+// the broker does is found out by the certificate that the kubeconfig pins.
+func freePort() (int, error) {
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		return 0, fmt.Errorf("find a free port: %w", err)
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port, nil
+}
+
+// entry returns what goes into the kubeconfig. Whom the old user acts as, the new
+// one acts as too.
+func (o *addOptions) entry(config *kubeconfig.Config, p *profile.Profile, endpoint wire.Endpoint) (*edit.Entry, error) {
+	c := config.Contexts[o.context]
+	e := &edit.Entry{
+		Name: o.name, Profile: p.Name, Context: o.context, Namespace: c.Namespace, Replace: o.replace, Use: o.use,
+		User: kubeconfig.AuthInfo{Exec: plugin(p.Name, o.mode)},
+	}
+	if old := config.Users[c.AuthInfo]; old != nil {
+		e.User.Impersonate, e.User.ImpersonateUID = old.Impersonate, old.ImpersonateUID
+		e.User.ImpersonateGroups, e.User.ImpersonateUserExtra = old.ImpersonateGroups, old.ImpersonateUserExtra
+	}
+	if o.mode != profile.ModeProxy {
+		e.Cluster = direct(p)
+		return e, nil
+	}
+	var err error
+	e.Cluster, err = loopback(p, endpoint)
+	return e, err
+}
+
+// direct is the cluster entry of the API server itself.
+func direct(p *profile.Profile) kubeconfig.Cluster {
+	return kubeconfig.Cluster{
+		Server: p.Cluster.Server, TLSServerName: p.Cluster.TLSServerName, CertificateAuthorityData: kubeconfig.Data(p.Cluster.CertificateAuthorityData),
+		ProxyURL: p.Cluster.ProxyURL, DisableCompression: p.Cluster.DisableCompression,
+	}
+}
+
+// loopback is the cluster entry of the broker's proxy: by the profile's name on
+// the port of all, or by a port of its own.
+func loopback(p *profile.Profile, endpoint wire.Endpoint) (kubeconfig.Cluster, error) {
+	host, port, err := net.SplitHostPort(endpoint.Address)
+	if err != nil || endpoint.Certificate == "" {
+		return kubeconfig.Cluster{}, &problem{"the broker does not say where its proxy listens", "holdfast doctor looks closer", exitFailed, err}
+	}
+	c := kubeconfig.Cluster{
+		Server: "https://" + net.JoinHostPort(host, port), TLSServerName: p.ServerName(),
+		CertificateAuthorityData: kubeconfig.Data(endpoint.Certificate), DisableCompression: p.Cluster.DisableCompression,
+	}
+	if p.Proxy.Port != 0 {
+		c.Server, c.TLSServerName = "https://"+net.JoinHostPort("127.0.0.1", strconv.Itoa(p.Proxy.Port)), ""
+	}
+	return c, nil
+}

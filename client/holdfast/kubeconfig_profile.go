@@ -1,0 +1,80 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"holdfast/client/kubeconfig"
+	"holdfast/client/profile"
+)
+
+// newProfile returns the profile as it is to be, and the one that is there now.
+// What an existing one says of other modes and of renewal stays.
+func (o *addOptions) newProfile(cluster *kubeconfig.Cluster) (p, known *profile.Profile, err error) {
+	authority, err := cluster.Authority()
+	if err != nil {
+		return nil, nil, err
+	}
+	profiles, faults, err := o.profiles()
+	if err != nil {
+		return nil, nil, err
+	}
+	if fault := faults[o.profile]; fault != nil {
+		return nil, nil, &problem{fault.Error(), "mend or remove the profile, or choose another name with --profile", exitFailed, fault}
+	}
+	p = &profile.Profile{Name: o.profile}
+	if known = profiles[o.profile]; known != nil {
+		if known.Cluster.Server != cluster.Server {
+			return nil, nil, &problem{
+				fmt.Sprintf("profile %s is for another server, %s", o.profile, known.Cluster.Server), "choose another name with --profile", exitFailed, nil,
+			}
+		}
+		*p = *known
+		p.Modes = slices.Clone(known.Modes)
+	}
+	p.Key = o.key
+	if !slices.Contains(p.Modes, o.mode) {
+		p.Modes = append(p.Modes, o.mode)
+	}
+	p.Cluster = profile.Cluster{
+		Server: cluster.Server, CertificateAuthorityData: string(authority), TLSServerName: cluster.TLSServerName,
+		ProxyURL: cluster.ProxyURL, DisableCompression: cluster.DisableCompression,
+	}
+	if err := o.fillIn(p); err != nil {
+		return nil, nil, err
+	}
+	if err := p.Check(); err != nil {
+		return nil, nil, &problem{err.Error(), "the first word of each line is the profile's", exitFailed, err}
+	}
+	return p, known, nil
+}
+
+// fillIn sets what the mode's options say.
+func (o *addOptions) fillIn(p *profile.Profile) error {
+	switch o.mode {
+	case profile.ModeToken:
+		p.Token.Namespace, p.Token.ServiceAccount = cmp.Or(o.namespace, p.Token.Namespace), cmp.Or(o.serviceAccount, p.Token.ServiceAccount)
+		if p.Token.Namespace == "" || p.Token.ServiceAccount == "" {
+			return usagef("the token is that of a service account", "mode token needs --namespace and --service-account")
+		}
+		if len(o.audiences) > 0 {
+			p.Token.Audiences = o.audiences
+		}
+		p.Token.Lifetime = cmp.Or(o.lifetime, p.Token.Lifetime)
+	case profile.ModeCertificate:
+		p.Certificate.SignerName = cmp.Or(o.signer, p.Certificate.SignerName)
+		p.Certificate.Lifetime = cmp.Or(o.lifetime, p.Certificate.Lifetime)
+	}
+	if o.port == autoPort && p.Proxy.Port == 0 {
+		port, err := freePort()
+		if err != nil {
+			return err
+		}
+		p.Proxy.Port = port
+	} else if o.port != "" && o.port != autoPort {
+		p.Proxy.Port, _ = strconv.Atoi(o.port) // checked with the options
+	}
+	return nil
+}
