@@ -16,6 +16,7 @@ package broker
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"log/slog"
 	"net"
 	"os"
@@ -90,7 +91,9 @@ type Broker struct {
 	mint     mint
 	front    *front
 	keys     watched
-	running  sync.WaitGroup // what Start started
+	running  sync.WaitGroup  // what Start started
+	calls    context.Context // ends when the calls that are left have to
+	cutCalls context.CancelFunc
 
 	mu        sync.Mutex
 	perUID    map[uint32]int // open connections
@@ -114,6 +117,7 @@ func New(o Options) (*Broker, error) {
 		registry: metrics.New(), perUID: map[uint32]int{},
 		tickets: ticket.New(ticket.Options{}),
 	}
+	b.calls, b.cutCalls = context.WithCancel(context.Background())
 	b.counts = newCounts(b.registry)
 	b.policy.Store(loaded)
 	b.shelf = newShelf(o.Profiles, b.profileChanged)
@@ -224,12 +228,17 @@ func (b *Broker) Shutdown(ctx context.Context) error {
 		l.Close()
 	}
 	err := b.front.shutdown(ctx)
+	if errors.Is(err, context.DeadlineExceeded) {
+		b.Log.Info("requests were cut that did not end in time")
+		err = nil
+	}
 	done := make(chan struct{})
 	go func() { b.open.Wait(); close(done) }()
 	select {
 	case <-done:
 	case <-ctx.Done():
 	}
+	b.cutCalls()
 	b.mint.Close()
 	b.pools.Close()
 	b.tickets.Close()

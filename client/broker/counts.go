@@ -30,7 +30,7 @@ func newCounts(r *metrics.Registry) counts {
 	return counts{
 		answers:   r.Counter("holdfast_broker_plugin_answers_total", "Answers to runs of the exec plugin, by the exit code that the plugin gives for them.", "code", "mode"),
 		refused:   r.Counter("holdfast_broker_refused_connections_total", "Connections that were closed unread.", "reason"),
-		ttl:       r.Gauge("holdfast_broker_credential_ttl_seconds", "Time until the first of the credentials that were given out ends; negative when it has.", "mode"),
+		ttl:       r.Gauge("holdfast_broker_shortest_ttl_seconds", "Time until the first of the credentials that were given out ends; negative when it has.", "mode"),
 		rotation:  r.Histogram("holdfast_broker_certificate_rotation_age_seconds", "Age of a certificate when it was first answered with another one.", rotationBuckets()),
 		lifetimes: &lifetimes{last: map[given]credential{}},
 	}

@@ -29,6 +29,7 @@ func (b *Broker) getCredential(ctx context.Context, call *varlink.Call) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, b.Limits.Request)
 	defer cancel()
+	defer context.AfterFunc(b.calls, cancel)()
 	r := &request{broker: b, caller: peerOf(ctx), parameters: p}
 	credential, err := r.answer(ctx, call)
 	b.counts.answer(exitCode(err), p.Mode)

@@ -9,6 +9,7 @@ import (
 	"holdfast/agent/peer"
 	"holdfast/agent/policy"
 	"holdfast/client"
+	"holdfast/client/broker/minted"
 	"holdfast/client/broker/upstream"
 	"holdfast/client/broker/wire"
 	"holdfast/client/exchange/kubernetes"
@@ -81,6 +82,14 @@ func toKnown(err error) *keys.Error {
 	var unreachable *client.UnreachableError
 	var failed *upstream.Error
 	var status *kubernetes.StatusError
+	var unminted *minted.Error
+	if errors.As(err, &unminted) { // its cause says of which kind it is
+		e := &keys.Error{Kind: wire.Upstream, Message: unminted.Message, Hint: unminted.Hint, RetryAfter: unminted.RetryAfter, Err: err}
+		if cause := toKnown(unminted.Err); cause.Kind != keys.Internal {
+			e.Kind = cause.Kind
+		}
+		return e
+	}
 	if e, ok := keys.AsError(err); ok {
 		return e
 	}
