@@ -153,7 +153,8 @@ func (e *entry) fail(err *Error, now time.Time) {
 	e.failure, e.retry = err, now.Add(pause)
 }
 
-// forgetFailureAfter is how long a failure is remembered after its pause.
+// forgetFailureAfter is how long a failure is remembered after its pause, and a
+// refusal.
 const forgetFailureAfter = time.Minute
 
 // schedule sets the timer for the next thing to do. The lock is held.
@@ -196,7 +197,7 @@ func (m *Mint) tick(e *entry) {
 	switch {
 	case h != nil && h.wanted && !now.Before(h.renew) && !now.Before(e.retry) && e.minting == nil:
 		m.start(e)
-	case h == nil && e.minting == nil && !now.Before(e.retry.Add(forgetFailureAfter)), h == nil && e.minting == nil && e.failures == 0:
+	case h == nil && e.minting == nil && !now.Before(e.retry.Add(forgetFailureAfter)):
 		m.remove(e)
 		return
 	case h == nil && e.minting != nil:

@@ -106,8 +106,9 @@ func (m *Mint) judge(e *entry, verdict string) {
 	now := time.Now().Round(0)
 	m.log.Warn("credential refused by the cluster", "profile", e.id.profile, "mode", e.id.mode, "uid", e.id.uid)
 	e.refused, e.held = e.held.fingerprint(), nil
-	if e.failures = e.refusals; e.refusals > 0 {
-		e.failures--
+	e.failures, e.retry = 0, now
+	if e.refusals > 0 {
+		e.failures = e.refusals - 1
 		e.fail(explain(errRefusedAgain, e.profile, e.id.mode), now)
 	}
 	e.refusals++
