@@ -15,18 +15,19 @@ import (
 )
 
 // The test program is also the client inside the container: it prints the name of
-// the last interface of the service at the socket, or why there is none.
+// the last interface of the service at the socket, or what one member of a method's
+// reply is, or why there is none.
 const clientName = "client"
 
 func TestMain(m *testing.M) {
 	if filepath.Base(os.Args[0]) == clientName {
-		fmt.Println(ask(os.Args[1]))
+		fmt.Println(ask(os.Args[1], os.Args[2:]...))
 		return
 	}
 	os.Exit(m.Run())
 }
 
-func ask(socket string) string {
+func ask(socket string, question ...string) string {
 	conn, err := net.Dial("unix", socket)
 	if err != nil {
 		return err.Error()
@@ -34,6 +35,13 @@ func ask(socket string) string {
 	defer conn.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
+	if len(question) == 2 {
+		reply := map[string]any{}
+		if err := varlink.NewConn(conn).Call(ctx, question[0], struct{}{}, &reply); err != nil {
+			return err.Error()
+		}
+		return fmt.Sprint(reply[question[1]])
+	}
 	var info struct{ Interfaces []string }
 	if err := varlink.NewConn(conn).Call(ctx, "org.varlink.service.GetInfo", nil, &info); err != nil {
 		return err.Error()
@@ -73,7 +81,7 @@ func TestMachine(t *testing.T) {
 		name, value, _ := strings.Cut(strings.TrimSuffix(line, "\n"), "=")
 		got[name] = value
 	}
-	const answers = "io.holdfast.Agent"
+	const answers, broker = "io.holdfast.Agent", "io.holdfast.Broker"
 	want := map[string]string{
 		"before": "inactive", "first": answers, "admin": answers, "other-user": answers,
 		"other-user-admin": "dial unix /run/holdfast/admin.sock: connect: permission denied",
@@ -81,6 +89,16 @@ func TestMachine(t *testing.T) {
 		"network": "private", "users": "shared", "reload": "0",
 		"after-kill": answers, "restart": answers, "after-stop": answers, "state-directory": "holdfast 700",
 		"user-first": answers, "user-reload": "0", "user-sandbox": "1 2", "user-after-kill": answers,
+
+		"broker-before": "inactive", "broker-first": broker, "broker-status": "system", "broker-other-user": "system",
+		"broker-uid": "holdfast-broker", "broker-sandbox": "0000000000000000 1 2", "broker-reload": "0",
+		"broker-after-kill": broker, "broker-after-stop": broker, "broker-state": "holdfast-broker 700",
+		"broker-drop-in": "0000000000080004 0000000000080004", // CAP_SYS_PTRACE, CAP_DAC_READ_SEARCH
+		"renew-timer":    "active", "renew-nothing": "0 no",
+
+		"user-broker-before": "inactive", "user-broker": broker, "user-broker-status": "user", "user-broker-reload": "0",
+		"user-broker-agent":   fmt.Sprintf("/run/user/%s/holdfast/agent.sock", got["bob"]),
+		"user-broker-sandbox": "1 2", "user-broker-state": "bob 700", "user-renew-timer": "active",
 	}
 	for name, value := range want {
 		if got[name] != value {
@@ -97,7 +115,7 @@ func TestMachine(t *testing.T) {
 func machineDirectory(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	build := exec.Command("go", "build", "-trimpath", "-o", filepath.Join(dir, "holdfast-agent"), "holdfast/agent/holdfast-agent")
+	build := exec.Command("go", "build", "-trimpath", "-o", dir, "holdfast/agent/holdfast-agent", "holdfast/client/holdfast-broker")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("go build: %v\n%s", err, out)
@@ -109,6 +127,7 @@ func machineDirectory(t *testing.T) string {
 	copies := map[string]string{
 		self: clientName, "testdata/machine.sh": "machine.sh",
 		"../packaging/sysusers.d/holdfast.conf": "sysusers.conf", "../packaging/tmpfiles.d/holdfast.conf": "tmpfiles.conf",
+		"../packaging/examples/holdfast-broker-proxy.conf": "holdfast-broker-proxy.conf",
 	}
 	for _, manager := range []string{"system", "user"} {
 		for _, unit := range units(t, manager) {

@@ -1,19 +1,20 @@
 #!/bin/sh
 # Runs inside a container that machine_test.go boots: installs the units as the
 # package does, uses them, and writes one line NAME=RESULT for each step. The
-# directory of this script has the agent, the units and a client.
+# directory of this script has the daemons, the units and a client.
 here=$(dirname "$0")
 exec >"$here/results" 2>"$here/log"
 set -x
 say() { echo "$1=$2"; }
 call() { "$here/client" "$@"; }
 agent() { systemctl show -p MainPID --value holdfast-agent.service; }
+broker() { systemctl show -p MainPID --value holdfast-broker.service; }
 bob() { setpriv --reuid=bob --regid=bob --clear-groups env HOME=/home/bob XDG_RUNTIME_DIR="/run/user/$(id -u bob)" "$@"; }
 until_exists() { for _ in $(seq 100); do [ -e "$1" ] && return; sleep 0.1; done; }
 
 # A small Debian lacks it, and the units must not need it.
 rm -f /bin/kill
-install -m755 "$here/holdfast-agent" /usr/bin/holdfast-agent
+install -m755 "$here/holdfast-agent" "$here/holdfast-broker" /usr/bin/
 install -m644 "$here"/system/* /etc/systemd/system/
 install -m644 "$here"/user/* /etc/systemd/user/
 systemd-sysusers "$here/sysusers.conf"
@@ -43,8 +44,35 @@ systemctl stop holdfast-agent.service
 say after-stop "$(call /run/holdfast/agent.sock)"
 say state-directory "$(stat -c '%U %a' /var/lib/holdfast)"
 
-systemctl --global enable holdfast-agent.socket
+# The agent of this machine has no device, so the broker's key is a file.
+systemctl start holdfast-broker.socket
+say broker-before "$(systemctl is-active holdfast-broker.service)"
+say broker-first "$(call /run/holdfast/broker.sock)"
+say broker-status "$(call /run/holdfast/broker.sock io.holdfast.Broker.GetStatus mode)"
+say broker-other-user "$(setpriv --reuid=65533 --regid=65533 --clear-groups "$here/client" /run/holdfast/broker.sock io.holdfast.Broker.GetStatus mode)"
+status=/proc/$(broker)/status
+say broker-uid "$(awk '/^Uid:/ {print $2}' "$status" | xargs id -un)"
+say broker-sandbox "$(awk '/^(CapBnd|NoNewPrivs|Seccomp):/ {print $2}' "$status" | xargs)"
+systemctl reload holdfast-broker.service
+say broker-reload $?
+kill -9 "$(broker)"
+say broker-after-kill "$(call /run/holdfast/broker.sock)"
+systemctl stop holdfast-broker.service
+say broker-after-stop "$(call /run/holdfast/broker.sock)"
+say broker-state "$(stat -c '%U %a' /var/lib/holdfast-broker)"
+mkdir -p /etc/systemd/system/holdfast-broker.service.d
+install -m644 "$here/holdfast-broker-proxy.conf" /etc/systemd/system/holdfast-broker.service.d/proxy.conf
+systemctl daemon-reload
+systemctl restart holdfast-broker.service
+say broker-drop-in "$(awk '/^(CapEff|CapBnd):/ {print $2}' "/proc/$(broker)/status" | xargs)"
+systemctl start holdfast-renew.timer
+say renew-timer "$(systemctl is-active holdfast-renew.timer)"
+systemctl start holdfast-renew.service
+say renew-nothing "$? $(systemctl show -p ConditionResult --value holdfast-renew.service)"
+
+systemctl --global enable holdfast-agent.socket holdfast-broker.socket holdfast-renew.timer
 useradd -m bob
+say bob "$(id -u bob)"
 install -d -o bob /home/bob/.config/holdfast
 echo 'device: none' >/home/bob/.config/holdfast/agent.yaml
 loginctl enable-linger bob
@@ -57,5 +85,17 @@ status=/proc/$(bob systemctl --user show -p MainPID --value holdfast-agent.servi
 say user-sandbox "$(awk '/^(NoNewPrivs|Seccomp):/ {print $2}' "$status" | xargs)"
 bob systemctl --user kill -s KILL holdfast-agent.service
 say user-after-kill "$(bob "$here/client" "$socket")"
+
+socket=/run/user/$(id -u bob)/holdfast/broker.sock
+say user-broker-before "$(bob systemctl --user is-active holdfast-broker.service)"
+say user-broker "$(bob "$here/client" "$socket")"
+say user-broker-status "$(bob "$here/client" "$socket" io.holdfast.Broker.GetStatus mode)"
+say user-broker-agent "$(bob "$here/client" "$socket" io.holdfast.Broker.GetStatus agentSocket)"
+bob systemctl --user reload holdfast-broker.service
+say user-broker-reload $?
+status=/proc/$(bob systemctl --user show -p MainPID --value holdfast-broker.service)/status
+say user-broker-sandbox "$(awk '/^(NoNewPrivs|Seccomp):/ {print $2}' "$status" | xargs)"
+say user-broker-state "$(stat -c '%U %a' /home/bob/.local/state/holdfast-broker)"
+say user-renew-timer "$(bob systemctl --user is-active holdfast-renew.timer)"
 journalctl --no-pager -u 'holdfast*' >&2
 systemctl poweroff --force --force
