@@ -13,16 +13,19 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"holdfast/test/apiserver"
 	"holdfast/test/daemon"
 	"holdfast/test/swtpm"
 )
 
 // world is what a script has started.
 type world struct {
-	dir   string
-	tpm   *swtpm.TPM
-	agent *daemon.Agent
-	ca    bool
+	dir    string
+	tpm    *swtpm.TPM
+	agent  *daemon.Agent
+	broker *daemon.Broker
+	kube   *apiserver.Server
+	ca     bool
 }
 
 type worldKey struct{}

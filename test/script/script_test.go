@@ -16,7 +16,13 @@
 //	exits N [as UID] COMMAND...         run a command that must end with status N
 //	as UID COMMAND...                   run a command as another uid
 //	message NAME KIND                   sets $NAME to a message to be signed, base64
+//	broker [stop] [ARG...]              a broker of that agent at $HOLDFAST_BROKER_SOCKET; its proxy is at $ENDPOINT
+//	kubectl                             $KUBECTL is a stock kubectl
 //	[!] call METHOD PARAMETERS          one varlink call by Python, as any program could make it
+//	kube                                a stand-in for kube-apiserver at $APISERVER; kubeconfig, kube-ca.pem, bootstrap.token
+//	kube decide WHAT [MESSAGE]          what becomes of certificate signing requests: issue, hold, approve, deny, fail
+//	kube lifetime DURATION AGO          of certificates from now on, and how long ago they started
+//	kube approve|revoke|stop|requests   issue what waits; take no client certificate; end; what was asked, as stdout
 package script_test
 
 import (
@@ -41,7 +47,9 @@ func TestScripts(t *testing.T) {
 		t.Fatal("the scripts act as a second uid: run as root")
 	}
 	bin := filepath.Dir(daemon.Program(t, daemon.AgentProgram))
-	daemon.Program(t, daemon.Tool)
+	for _, program := range []string{daemon.Tool, daemon.BrokerProgram, daemon.PluginProgram} {
+		daemon.Program(t, program)
+	}
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata",
 		RequireExplicitExec: true,
@@ -61,6 +69,9 @@ func TestScripts(t *testing.T) {
 			"as":           as,
 			"message":      setMessage,
 			"call":         call,
+			"kube":         kube,
+			"broker":       broker,
+			"kubectl":      findKubectl,
 		},
 	})
 }
