@@ -32,7 +32,7 @@ func (a *app) commands() *cobra.Command {
 		a.keyCommands(), a.certificateCommands(), a.tlsCommands(),
 		a.enrollCommands(), a.renewCommand(),
 		a.unlockCommand(), a.lockCommand(), a.kubeconfigCommands(),
-		a.statusCommand(), a.doctorCommand(), a.policyCommands(), a.auditCommands(),
+		a.statusCommand(), a.doctorCommand(), a.policyCommands(), a.auditCommands(), a.metricsCommand(),
 		a.completionCommand(), a.versionCommand(),
 	)
 	root.Long = `holdfast keeps private keys in this machine's TPM, and an agent signs with them

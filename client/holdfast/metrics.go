@@ -1,0 +1,164 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/common/expfmt"
+	"github.com/spf13/cobra"
+
+	"holdfast/agent/metrics"
+	"holdfast/client"
+	"holdfast/client/broker/wire"
+	"holdfast/client/socket"
+)
+
+// metricsOptions is what `metrics` was given.
+type metricsOptions struct {
+	agent, broker bool
+	textfile      string
+	json          bool
+}
+
+func (a *app) metricsCommand() *cobra.Command {
+	var o metricsOptions
+	cmd := &cobra.Command{
+		Use: "metrics", Short: "print what the agent and the broker have counted",
+		Long: `Asks the agent and the broker for their counters and prints them as OpenMetrics
+text. When one of the two does not run, the other one's are printed; the metric
+holdfast_up says which answered.
+
+--textfile writes a file for the textfile collector of node_exporter instead, in
+the text format of Prometheus: whole or not at all, readable by everybody, its
+name ending in .prom. Run it from a timer.`,
+		Example: indent("holdfast metrics --textfile /var/lib/node_exporter/textfile/holdfast.prom"),
+		Args:    arguments(),
+		RunE:    a.action(func(ctx context.Context, _ []string) error { return a.metrics(ctx, &o) }),
+	}
+	f := cmd.Flags()
+	f.BoolVar(&o.agent, "agent", false, "ask the agent alone")
+	f.BoolVar(&o.broker, "broker", false, "ask the broker alone")
+	f.StringVar(&o.textfile, "textfile", "", "write this `FILE` for node_exporter")
+	jsonFlag(cmd, &o.json)
+	cmd.MarkFlagsMutuallyExclusive("textfile", "json")
+	return cmd
+}
+
+// source is one of the programs that count.
+type source struct {
+	name string
+	ask  func(context.Context) ([]metrics.Metric, error)
+}
+
+func (a *app) sources(o *metricsOptions) []source {
+	both := o.agent == o.broker
+	var list []source
+	if o.agent || both {
+		list = append(list, source{"agent", a.agentMetrics})
+	}
+	if o.broker || both {
+		list = append(list, source{"broker", a.brokerMetrics})
+	}
+	return list
+}
+
+func (a *app) agentMetrics(ctx context.Context) ([]metrics.Metric, error) {
+	c, err := a.dialFor(ctx, a.patience.state)
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	return c.Metrics(ctx)
+}
+
+func (a *app) brokerMetrics(ctx context.Context) ([]metrics.Metric, error) {
+	ctx, cancel := context.WithTimeout(ctx, a.patience.state)
+	defer cancel()
+	path := socket.Broker().Path()
+	conn, err := socket.Broker().Connect(ctx, path)
+	if err != nil {
+		return nil, brokerError(path, err)
+	}
+	defer conn.Close()
+	var reply wire.GetMetricsReply
+	if err := conn.Call(ctx, wire.GetMetrics, wire.Empty{}, &reply); err != nil {
+		return nil, brokerError(path, err)
+	}
+	return reply.Metrics, nil
+}
+
+// metrics asks all that it was told to ask. Who does not run is told of, and is an
+// error only when nobody else does; a refusal is always an error.
+func (a *app) metrics(ctx context.Context, o *metricsOptions) error {
+	registry := metrics.New()
+	up := registry.Gauge("holdfast_up", "1 when the program answered, else 0.", "program")
+	var all []metrics.Metric
+	var absent []error
+	sources := a.sources(o)
+	for _, s := range sources {
+		list, err := s.ask(ctx)
+		if err != nil && !absence(err) {
+			return err
+		}
+		if err != nil {
+			absent = append(absent, err)
+			up.Set(0, s.name)
+			continue
+		}
+		up.Set(1, s.name)
+		all = append(all, list...)
+	}
+	none := len(absent) == len(sources)
+	all = append(all, registry.Snapshot()...)
+	// A file that says that nobody is there is worth more than one that is old.
+	if !none || o.textfile != "" {
+		if err := a.printMetrics(all, o); err != nil {
+			return err
+		}
+	}
+	if none {
+		return absent[0]
+	}
+	for _, err := range absent {
+		a.tell("notice", err.Error())
+	}
+	return nil
+}
+
+// absence reports whether an error says that there is nobody to ask.
+func absence(err error) bool {
+	var unreachable *client.UnreachableError
+	return errors.As(err, &unreachable)
+}
+
+func (a *app) printMetrics(all []metrics.Metric, o *metricsOptions) error {
+	if o.json {
+		return a.json(wire.GetMetricsReply{Metrics: all})
+	}
+	registry := prometheus.NewRegistry()
+	if err := registry.Register(collector(all)); err != nil {
+		return fmt.Errorf("metrics: %w", err)
+	}
+	if o.textfile != "" {
+		if err := prometheus.WriteToTextfile(o.textfile, registry); err != nil {
+			return &problem{err.Error(), "the directory has to be there, and writable by you", exitFailed, err}
+		}
+		return nil
+	}
+	families, err := registry.Gather()
+	if err != nil {
+		return fmt.Errorf("metrics: %w", err)
+	}
+	encoder := expfmt.NewEncoder(a.stdout, expfmt.NewFormat(expfmt.TypeOpenMetrics))
+	for _, f := range families {
+		if err := encoder.Encode(f); err != nil {
+			return err
+		}
+	}
+	if end, ok := encoder.(expfmt.Closer); ok {
+		return end.Close()
+	}
+	return nil
+}
