@@ -158,7 +158,7 @@ func (a *app) enroll(ctx context.Context, c *client.Client, o *enrollOptions, na
 	}
 	result, err := a.order(ctx, o, &order{
 		cluster: clusterOf(p), agent: c, key: k, subject: x509.CertificateRequest{Subject: subject},
-		signer: o.signer, lifetime: o.lifetime, name: requestName(p.Name),
+		signer: o.signer, lifetime: o.lifetime, profile: p.Name, present: leafOfKey(k), fresh: true,
 	}, signedIn)
 	if err != nil {
 		return err
@@ -169,10 +169,6 @@ func (a *app) enroll(ctx context.Context, c *client.Client, o *enrollOptions, na
 	return a.enrolled(o, p, k, result)
 }
 
-// requestName is the beginning of a request's name, so that whoever approves it
-// sees where it is from.
-func requestName(profile string) string { return "holdfast-" + profile + "-" }
-
 // order carries out an order while the person is told what it waits for.
 func (a *app) order(ctx context.Context, o *enrollOptions, what *order, signedIn *signin.Transport) (*issued, error) {
 	ctx, cancel := context.WithTimeout(ctx, o.timeout)
@@ -181,6 +177,7 @@ func (a *app) order(ctx context.Context, o *enrollOptions, what *order, signedIn
 	what.created = func(request string) {
 		a.note("certificate signing request %s waits for the approval of somebody who may approve for %s:", request, what.signer)
 		a.note("    kubectl certificate approve %s", request)
+		stop() // of an earlier request
 		stop = a.alive("waiting for approval")
 	}
 	result, err := what.get(ctx, signedIn)

@@ -95,7 +95,7 @@ func TestEnrollFromContext(t *testing.T) {
 	check(t, err)
 	got := c.run("enroll", "kubernetes", "prod", "--key", "alice", "--create", "--kubeconfig", c.kubeconfig, "--lifetime", "20m")
 	got.want(t, 0, "signed in as  carol (groups dev)", "renewal")
-	for _, text := range []string{"kubectl certificate approve holdfast-prod-00000", peopleSigner, "holdfast kubeconfig add admin --key alice --profile prod"} {
+	for _, text := range []string{"kubectl certificate approve holdfast-prod-", peopleSigner, "holdfast kubeconfig add admin --key alice --profile prod"} {
 		if !strings.Contains(got.stderr, text) {
 			t.Errorf("stderr does not say %q: %s", text, got.stderr)
 		}
@@ -104,7 +104,7 @@ func TestEnrollFromContext(t *testing.T) {
 	if leaf.Subject.CommonName != "carol" || !slices.Equal(leaf.Subject.Organization, []string{"dev"}) {
 		t.Errorf("got a certificate for %s", leaf.Subject)
 	}
-	signer, usages, lifetime := c.Asked("holdfast-prod-00000")
+	signer, usages, lifetime := c.Asked(c.RequestNames()[0])
 	if signer != peopleSigner || lifetime != 20*time.Minute || len(usages) != 2 {
 		t.Errorf("asked for %s, %q, %s", signer, usages, lifetime)
 	}
@@ -246,9 +246,9 @@ func TestEnrollDecisions(t *testing.T) {
 		conduct apiserver.Conduct
 		want    []string
 	}{
-		"denied":          {apiserver.Conduct{Decision: apiserver.Deny, Message: "not you"}, []string{"was denied: not you", "kubectl describe csr holdfast-prod-00000"}},
+		"denied":          {apiserver.Conduct{Decision: apiserver.Deny, Message: "not you"}, []string{"was denied: not you", "kubectl describe csr holdfast-prod-"}},
 		"failed":          {apiserver.Conduct{Decision: apiserver.Fail, Message: "no CA"}, []string{"failed: no CA"}},
-		"nobody approves": {apiserver.Conduct{Decision: apiserver.Hold}, []string{"is not approved yet", "kubectl certificate approve holdfast-prod-00000"}},
+		"nobody approves": {apiserver.Conduct{Decision: apiserver.Hold}, []string{"is not approved yet", "kubectl certificate approve holdfast-prod-"}},
 		"nobody signs":    {apiserver.Conduct{Decision: apiserver.Approve}, []string{"no signer has issued", "kube-controller-manager"}},
 		"clocks":          {apiserver.Conduct{Skew: 2 * time.Hour}, []string{"is valid from", "timedatectl"}},
 	}

@@ -3,8 +3,10 @@ package main
 import (
 	"context"
 	"crypto"
+	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -32,7 +34,9 @@ type order struct {
 	subject  x509.CertificateRequest // its subject alone
 	signer   string
 	lifetime time.Duration
-	name     string // the beginning of the request's name
+	profile  string // whoever approves sees it in the request's name
+	present  []byte // the certificate that is to be replaced, DER; empty when there is none
+	fresh    bool   // a request that was decided on before does not count: a person wants another try
 	created  func(name string)
 }
 
@@ -51,10 +55,7 @@ func (o *order) get(ctx context.Context, signedIn http.RoundTripper) (*issued, e
 	if err != nil {
 		return nil, err
 	}
-	kube := &kubernetes.Client{Server: o.cluster.Server, HTTP: signedIn}
-	chain, err := kube.RequestCertificate(ctx, kubernetes.CertificateRequest{
-		CSR: csr, SignerName: o.signer, Lifetime: o.lifetime, Name: o.name, Created: o.created,
-	})
+	chain, err := o.request(ctx, signedIn, csr)
 	if err != nil {
 		return nil, o.explain(err)
 	}
@@ -73,6 +74,50 @@ func (o *order) get(ctx context.Context, signedIn http.RoundTripper) (*issued, e
 		return nil, err
 	}
 	return result, nil
+}
+
+// request asks for the certificate, once: a request that waits for its approval
+// since an earlier try is the one that is waited for.
+func (o *order) request(ctx context.Context, signedIn http.RoundTripper, csr []byte) ([][]byte, error) {
+	found := false
+	kube := &kubernetes.Client{Server: o.cluster.Server, HTTP: signedIn}
+	r := kubernetes.CertificateRequest{
+		CSR: csr, SignerName: o.signer, Lifetime: o.lifetime, Once: o.requestName(), Created: o.created,
+		Found: func(name string) {
+			if found = true; o.created != nil {
+				o.created(name)
+			}
+		},
+	}
+	chain, err := kube.RequestCertificate(ctx, r)
+	decided := errors.As(err, new(*kubernetes.DecisionError)) && o.fresh
+	if found && (decided || errors.As(err, new(*kubernetes.CertificateError))) {
+		r.Once, r.Name = "", o.prefix()
+		chain, err = kube.RequestCertificate(ctx, r)
+	}
+	return chain, err
+}
+
+func (o *order) prefix() string { return "holdfast-" + o.profile + "-" }
+
+// requestName is the same for every try to get this certificate, and another one
+// for the next.
+func (o *order) requestName() string {
+	h := sha256.New()
+	for _, part := range []string{
+		string(o.key.Info().PublicKey), o.subject.Subject.String(), string(o.subject.RawSubject), o.signer, o.lifetime.String(), string(o.present),
+	} {
+		fmt.Fprintf(h, "%d:%s", len(part), part)
+	}
+	return o.prefix() + hex.EncodeToString(h.Sum(nil)[:5])
+}
+
+// leafOfKey returns the certificate that a key has, DER, or nothing.
+func leafOfKey(k *client.Key) []byte {
+	if chain := k.Info().Chain; len(chain) > 0 {
+		return chain[0]
+	}
+	return nil
 }
 
 // proveTime is how long the first use of a certificate may take; a person may

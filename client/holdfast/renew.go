@@ -172,7 +172,8 @@ func (r *renewing) renew(ctx context.Context) error {
 	}
 	o := &order{
 		cluster: clusterOf(r.profile), agent: r.agent, key: k, signer: r.signer(), lifetime: r.profile.Renewal.Lifetime,
-		subject: x509.CertificateRequest{RawSubject: r.leaf.RawSubject, Subject: r.leaf.Subject}, name: requestName(r.profile.Name),
+		subject: x509.CertificateRequest{RawSubject: r.leaf.RawSubject, Subject: r.leaf.Subject},
+		profile: r.profile.Name, present: r.leaf.Raw, fresh: r.told,
 	}
 	if r.told {
 		o.created = func(request string) { r.app.note("certificate signing request %s waits for its approval", request) }

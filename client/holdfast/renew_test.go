@@ -61,7 +61,7 @@ func TestCertificateRenew(t *testing.T) {
 			t.Errorf("%s: not signed in by the key", r)
 		}
 	}
-	if signer, _, _ := c.Asked("holdfast-prod-00000"); signer != peopleSigner {
+	if signer, _, _ := c.Asked(c.RequestNames()[0]); signer != peopleSigner {
 		t.Errorf("asked %s", signer)
 	}
 }
@@ -213,6 +213,33 @@ func TestRenewDueRests(t *testing.T) {
 	if n := len(c.RequestNames()); n != 1 {
 		t.Errorf("%d certificates were asked for", n)
 	}
+}
+
+// A renewal that waits for its approval is asked for once, however often the
+// timer runs; one that was denied stays denied, until a person tries again.
+func TestRenewDueAsksOnce(t *testing.T) {
+	c := withCluster(t)
+	c.enroll(t, "prod", -71*time.Minute, 29*time.Minute)
+	c.Change(func(to *apiserver.Conduct) { to.Decision = apiserver.Hold })
+	for range 2 {
+		c.run("renew", "--due", "--timeout", "300ms").want(t, 1, "is not approved yet")
+	}
+	if n := len(c.RequestNames()); n != 1 {
+		t.Errorf("%d requests for one renewal", n)
+	}
+	c.Decide(c.RequestNames()[0], apiserver.Issue)
+	c.run("renew", "--due").want(t, 0, "key prod renewed")
+
+	c.certify(t, "prod", -71*time.Minute, 29*time.Minute)
+	c.Change(func(to *apiserver.Conduct) { to.Decision = apiserver.Deny })
+	for range 2 {
+		c.run("renew", "--due").want(t, 1, "was denied")
+	}
+	if n := len(c.RequestNames()); n != 2 {
+		t.Errorf("%d requests, want one more", n)
+	}
+	c.Change(func(to *apiserver.Conduct) { to.Decision = apiserver.Issue })
+	c.run("certificate", "renew", "prod").want(t, 0, "key prod renewed")
 }
 
 // Jitter is the same each time and can be switched off.

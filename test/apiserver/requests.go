@@ -109,7 +109,13 @@ func (s *Server) createRequest(w http.ResponseWriter, r *http.Request, user User
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	o.Metadata.Name = fmt.Sprintf("%s%05d", o.Metadata.GenerateName, len(s.signing))
+	if s.signing[o.Metadata.Name] != nil {
+		refuse(w, http.StatusConflict, "AlreadyExists", fmt.Sprintf("certificatesigningrequests.certificates.k8s.io %q already exists", o.Metadata.Name))
+		return
+	}
+	if o.Metadata.Name == "" {
+		o.Metadata.Name = fmt.Sprintf("%s%05d", o.Metadata.GenerateName, len(s.signing))
+	}
 	o.Metadata.UID = "uid-" + o.Metadata.Name
 	o.Spec.Username = user.Username
 	s.signing[o.Metadata.Name] = &o

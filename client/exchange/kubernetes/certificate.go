@@ -1,7 +1,9 @@
 package kubernetes
 
 import (
+	"bytes"
 	"context"
+	"crypto/x509"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -105,21 +107,58 @@ func (c *Client) RequestCertificate(ctx context.Context, r CertificateRequest) (
 	if err != nil {
 		return nil, err
 	}
-	var made signingRequest
-	if err := c.post(ctx, requestsPath, o, &made); err != nil {
+	made, err := c.create(ctx, r, o)
+	if err != nil {
 		return nil, fmt.Errorf("certificate signing request: %w", err)
-	}
-	if made.Metadata.Name == "" {
-		return nil, errors.New("certificate signing request: the answer is not what an API server sends: it has no name")
-	}
-	if r.Created != nil {
-		r.Created(printable(made.Metadata.Name))
 	}
 	issued, err := c.await(ctx, made)
 	if err != nil {
 		return nil, err
 	}
 	return checkCertificate(issued, r.CSR, o.Spec.Usages, time.Now())
+}
+
+// create makes the object, or finds it.
+func (c *Client) create(ctx context.Context, r CertificateRequest, o *signingRequest) (made signingRequest, err error) {
+	told := r.Created
+	err = c.post(ctx, requestsPath, o, &made)
+	var refused *StatusError
+	if r.Once != "" && errors.As(err, &refused) && refused.Code == http.StatusConflict {
+		told, made = r.Found, signingRequest{}
+		err = c.get(ctx, requestsPath+"/"+url.PathEscape(r.Once), &made)
+		if err == nil && !sameRequest(&made, o) {
+			err = fmt.Errorf("%s is there already and asks for something else", printable(r.Once))
+		}
+	}
+	if err == nil && made.Metadata.Name == "" {
+		err = errors.New("the answer is not what an API server sends: it has no name")
+	}
+	if err == nil && told != nil {
+		told(printable(made.Metadata.Name))
+	}
+	return made, err
+}
+
+// sameRequest reports whether two objects ask one signer for the same key and
+// subject.
+func sameRequest(a, b *signingRequest) bool {
+	x, y := parseRequest(a), parseRequest(b)
+	if x == nil || y == nil || a.Spec.SignerName != b.Spec.SignerName {
+		return false
+	}
+	return bytes.Equal(x.RawSubjectPublicKeyInfo, y.RawSubjectPublicKeyInfo) && sameSubject(x.Subject, y.Subject)
+}
+
+func parseRequest(o *signingRequest) *x509.CertificateRequest {
+	block, _ := pem.Decode(o.Spec.Request)
+	if block == nil {
+		return nil
+	}
+	parsed, err := x509.ParseCertificateRequest(block.Bytes)
+	if err != nil {
+		return nil
+	}
+	return parsed
 }
 
 func newSigningRequest(r CertificateRequest) (*signingRequest, error) {
@@ -130,8 +169,12 @@ func newSigningRequest(r CertificateRequest) (*signingRequest, error) {
 		return nil, fmt.Errorf("certificate signing request: a lifetime of %s is shorter than the %s that Kubernetes allows", r.Lifetime, minLifetime)
 	}
 	o := &signingRequest{APIVersion: "certificates.k8s.io/v1", Kind: "CertificateSigningRequest"}
-	o.Metadata.GenerateName = r.Name
-	if r.Name == "" {
+	switch {
+	case r.Once != "":
+		o.Metadata.Name = r.Once
+	case r.Name != "":
+		o.Metadata.GenerateName = r.Name
+	default:
 		o.Metadata.GenerateName = "holdfast-"
 	}
 	o.Spec.Request = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: r.CSR})

@@ -2,6 +2,7 @@ package kubernetes
 
 import (
 	"context"
+	"crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"errors"
@@ -191,6 +192,35 @@ func TestSubjectOrder(t *testing.T) {
 	if _, err := c.RequestCertificate(soon(t), CertificateRequest{CSR: csr, SignerName: signer}); err != nil {
 		t.Error(err)
 	}
+}
+
+// A program that is run again waits for what it asked for before.
+func TestOnce(t *testing.T) {
+	server, c, _ := start(t)
+	server.Change(func(c *apiserver.Conduct) { c.Decision = apiserver.Hold })
+	csr, key := request(t, alice())
+	var created, found string
+	r := CertificateRequest{CSR: csr, SignerName: signer, Once: "holdfast-alice-1", Created: func(n string) { created = n }, Found: func(n string) { found = n }}
+	c.pause = nil
+	ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
+	defer cancel()
+	_, err := c.RequestCertificate(ctx, r)
+	wantError(t, err, "holdfast-alice-1 is not approved yet")
+	server.Decide("holdfast-alice-1", apiserver.Issue)
+	again, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: alice()}, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.CSR = again // signed afresh
+	if _, err := c.RequestCertificate(soon(t), r); err != nil || created != r.Once || found != r.Once || len(server.RequestNames()) != 1 {
+		t.Errorf("got %v; created %q, found %q, of %q", err, created, found, server.RequestNames())
+	}
+	r.CSR, _ = request(t, alice())
+	_, err = c.RequestCertificate(soon(t), r)
+	wantError(t, err, "asks for something else")
+	r.CSR, r.SignerName = again, "example.com/other"
+	_, err = c.RequestCertificate(soon(t), r)
+	wantError(t, err, "asks for something else")
 }
 
 func TestRequestRefused(t *testing.T) {

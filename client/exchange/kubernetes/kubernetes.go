@@ -35,9 +35,15 @@ type CertificateRequest struct {
 	Lifetime   time.Duration // at least 10 minutes; the signer's own when 0
 	Name       string        // the beginning of the object's name; "holdfast-" when empty
 
+	// Once, when not empty, is the whole name of the object. One of that name that
+	// asks for the same is waited for, and no other is made, so that a program that
+	// was interrupted, or that a timer runs again, does not ask twice.
+	Once string
+
 	// Created, when not nil, is called with the object's name once it is made, so
-	// that a person can be told whom to ask for approval.
-	Created func(name string)
+	// that a person can be told whom to ask for approval. Found is, when the object
+	// of the name Once is there already.
+	Created, Found func(name string)
 }
 
 // TokenRequest says what token to ask for.
