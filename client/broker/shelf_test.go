@@ -92,6 +92,23 @@ func TestShelfSeesAnEditInPlace(t *testing.T) {
 	}
 }
 
+// Two changes within a tick of the file system's clock look the same: what had
+// just changed when it was read is read once more.
+func TestShelfReadsTwiceWhatHadJustChanged(t *testing.T) {
+	b := newBench(t)
+	b.write("prod", "https://one:6443")
+	b.get("prod")
+	b.write("prod", "https://two:6443")
+	b.mu.Lock()
+	b.stamps, b.read = b.stampAll(), time.Now() // as if the second had been there at the first reading
+	b.mu.Unlock()
+	for deadline := time.Now().Add(5 * time.Second); b.server("prod") != "https://two:6443"; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("got %s", b.server("prod"))
+		}
+	}
+}
+
 func TestShelfKeepsTheProfileOfBefore(t *testing.T) {
 	b := newBench(t)
 	b.write("prod", "https://one:6443")

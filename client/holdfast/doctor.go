@@ -57,9 +57,10 @@ func (a *app) doctorCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use: "doctor", Short: "find out what is wrong, and what to do about it",
-		Long: `Looks at the agent, its socket, its devices and keys, and at what this machine has
-for them, and says for each thing that is wrong what to do next. It works without
-an agent. The exit code is 0 when nothing is wrong and 3 when no agent answers.`,
+		Long: `Looks at the agent, its socket, its devices and keys, at the broker where there is
+one, and at what this machine has for them, and says for each thing that is wrong
+what to do next. It works without an agent. The exit code is 0 when nothing is
+wrong and 3 when no agent answers.`,
 		Example: indent("holdfast doctor"),
 		Args:    arguments(),
 		RunE: a.action(func(ctx context.Context, _ []string) error {
@@ -86,6 +87,7 @@ func (a *app) examine(ctx context.Context) (findings, int) {
 		defer c.Close()
 		err = found.agent(ctx, c)
 	}
+	found.broker(ctx, a)
 	found.runtimeDirectory(a.machine)
 	found.tpm(a.machine, err == nil)
 	found.swtpm()

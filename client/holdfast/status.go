@@ -14,7 +14,7 @@ import (
 func (a *app) statusCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use: "status", Short: "show the agent, its devices, and whom it takes you for",
+		Use: "status", Short: "show the agent, its devices, whom it takes you for, and the broker",
 		Example: indent("holdfast status"),
 		Args:    arguments(),
 		RunE: a.askingWithin(a.patience.state, func(ctx context.Context, c *client.Client, _ []string) error {
@@ -22,17 +22,26 @@ func (a *app) statusCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if asJSON {
-				return a.json(status)
+			rows := statusRows(c.Socket(), status)
+			full := fullStatus{GetStatusReply: status}
+			if brokerThere() {
+				broker, err := a.brokerStatus(ctx, &kubeOptions{})
+				rows = append(rows, brokerRows(broker, err)...)
+				if err == nil {
+					full.Broker = &broker
+				}
 			}
-			return a.printStatus(c.Socket(), status)
+			if asJSON {
+				return a.json(full)
+			}
+			return table(a.stdout, rows...)
 		}),
 	}
 	jsonFlag(cmd, &asJSON)
 	return cmd
 }
 
-func (a *app) printStatus(socket string, s wire.GetStatusReply) error {
+func statusRows(socket string, s wire.GetStatusReply) [][]string {
 	rows := [][]string{
 		{"agent", fmt.Sprintf("%s, %s mode, process %d, since %s", s.Version, s.Mode, s.PID, when(s.Started))},
 		{"socket", socket},
@@ -48,12 +57,9 @@ func (a *app) printStatus(socket string, s wire.GetStatusReply) error {
 		rows = append(rows, []string{"device", "none"})
 	}
 	for _, n := range s.Notices {
-		rows = append(rows, []string{"notice", n.Message})
-		if n.Hint != "" {
-			rows = append(rows, []string{"", "hint: " + n.Hint})
-		}
+		rows = append(rows, withHint([]string{"notice", n.Message}, n.Hint)...)
 	}
-	return table(a.stdout, rows...)
+	return rows
 }
 
 func callerOf(c wire.Caller) string {

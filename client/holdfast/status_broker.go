@@ -1,0 +1,106 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+
+	agentwire "holdfast/agent/wire"
+	"holdfast/client/broker/wire"
+	"holdfast/client/socket"
+)
+
+// fullStatus is what `holdfast status --json` prints: the agent's status, and the
+// broker's where there is a broker.
+type fullStatus struct {
+	agentwire.GetStatusReply
+	Broker *wire.GetStatusReply `json:"broker,omitempty"`
+}
+
+// brokerThere reports whether somebody has made the broker's socket. Without one
+// nothing is said of the broker: most people have none.
+func brokerThere() bool {
+	info, err := os.Stat(socket.Broker().Path())
+	return err == nil && info.Mode().Type() == os.ModeSocket
+}
+
+// brokerRows shows the broker, or why it does not answer.
+func brokerRows(s wire.GetStatusReply, err error) [][]string {
+	if err != nil {
+		p := explain(err)
+		return withHint([]string{"broker", p.message}, p.hint)
+	}
+	rows := [][]string{
+		{"broker", fmt.Sprintf("%s, %s mode, process %d, since %s", s.Version, s.Mode, s.PID, when(s.Started))},
+		{"", "policy " + s.Policy},
+		{"", "agent " + s.AgentSocket},
+		{"proxy", orNowhere(s.Endpoint.Address) + ", key " + orNowhere(s.Endpoint.Key)},
+	}
+	for _, p := range s.Profiles {
+		rows = append(rows, profileRows(p)...)
+	}
+	for _, n := range s.Notices {
+		rows = append(rows, withHint([]string{"notice", n.Message}, n.Hint)...)
+	}
+	return rows
+}
+
+// profileRows shows what a profile leads to and what is open for it.
+func profileRows(p wire.Profile) [][]string {
+	if p.Server == "" { // its file cannot be read at all
+		return withHint([]string{"profile", p.Name + ": " + p.Fault}, p.Hint)
+	}
+	rows := [][]string{
+		{"profile", fmt.Sprintf("%s: %s with key %s, modes %s", p.Name, p.Server, p.Key, strings.Join(p.Modes, ", "))},
+		{"", strings.Join([]string{
+			plural(p.Connections, "connection", "connections"), plural(p.Tickets, "ticket", "tickets"),
+			fmt.Sprintf("%d minted", p.Minted), plural(p.Signatures, "signature", "signatures"),
+		}, ", ")},
+	}
+	if p.Fault != "" {
+		rows = append(rows, withHint([]string{"", p.Fault}, p.Hint)...)
+	}
+	return rows
+}
+
+func withHint(row []string, hint string) [][]string {
+	if hint == "" {
+		return [][]string{row}
+	}
+	return [][]string{row, {"", "hint: " + hint}}
+}
+
+func orNowhere(place string) string {
+	if place == "" {
+		return "nowhere yet"
+	}
+	return place
+}
+
+// broker asks the broker about itself, where there is one.
+func (f *findings) broker(ctx context.Context, a *app) {
+	if !brokerThere() {
+		return
+	}
+	s, err := a.brokerStatus(ctx, &kubeOptions{})
+	if err != nil {
+		p := explain(err)
+		f.bad("broker", p.message, p.hint)
+		return
+	}
+	f.ok("broker", "%s in %s mode answers at %s; its proxy is at %s", s.Version, s.Mode, socket.Broker().Path(), orNowhere(s.Endpoint.Address))
+	for _, n := range s.Notices {
+		f.note("broker", n.Message, n.Hint)
+	}
+	f.profiles(s.Profiles)
+}
+
+// profiles looks for those that cannot be used as they are.
+func (f *findings) profiles(list []wire.Profile) {
+	for _, p := range list {
+		if p.Fault != "" {
+			f.bad("profile "+p.Name, p.Fault, p.Hint)
+		}
+	}
+}
