@@ -2,16 +2,12 @@ package main
 
 import (
 	"context"
-	"crypto"
 	"crypto/sha256"
-	"crypto/tls"
 	"crypto/x509"
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
-	"sync"
 	"time"
 
 	"holdfast/agent/keys"
@@ -138,61 +134,6 @@ func (o *order) prove(ctx context.Context, chain [][]byte) (*kubernetes.User, er
 		return nil, err
 	}
 	return &user, nil
-}
-
-// keyTransport signs in with a key and the chain that it has.
-type keyTransport struct {
-	*http.Transport
-	mu     sync.Mutex
-	failed error // of the key, as the agent gave it: crypto/tls makes text of it
-}
-
-func newKeyTransport(cluster *signin.Cluster, k *client.Key) (*keyTransport, error) {
-	cfg, err := cluster.TLS()
-	if err != nil {
-		return nil, err
-	}
-	if err := k.ConfigureTLS(cfg); err != nil { // for the versions that the key may sign
-		return nil, err
-	}
-	certificate, err := k.TLSCertificate()
-	if err != nil {
-		return nil, err
-	}
-	t := new(keyTransport)
-	certificate.PrivateKey = &notedSigner{k, t}
-	cfg.GetClientCertificate = func(r *tls.CertificateRequestInfo) (*tls.Certificate, error) {
-		all := *r
-		all.AcceptableCAs = nil // a server need not name every CA that it takes
-		return &certificate, all.SupportsCertificate(&certificate)
-	}
-	t.Transport, err = cluster.Dial(cfg)
-	return t, err
-}
-
-// RoundTrip sends r. The error is the key's own where the key is to blame.
-func (t *keyTransport) RoundTrip(r *http.Request) (*http.Response, error) {
-	response, err := t.Transport.RoundTrip(r)
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if err != nil && t.failed != nil {
-		err = t.failed
-	}
-	return response, err
-}
-
-// notedSigner is a key whose failures are noted.
-type notedSigner struct {
-	crypto.MessageSigner
-	transport *keyTransport
-}
-
-func (n *notedSigner) SignMessage(rand io.Reader, msg []byte, opts crypto.SignerOpts) ([]byte, error) {
-	signature, err := n.MessageSigner.SignMessage(rand, msg, opts)
-	n.transport.mu.Lock()
-	defer n.transport.mu.Unlock()
-	n.transport.failed = err
-	return signature, err
 }
 
 // refusedCredential reports whether the API server refused a credential, rather

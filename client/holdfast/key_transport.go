@@ -1,0 +1,67 @@
+package main
+
+import (
+	"crypto"
+	"crypto/tls"
+	"io"
+	"net/http"
+	"sync"
+
+	"holdfast/client"
+	"holdfast/client/exchange/kubernetes/signin"
+)
+
+// keyTransport signs in with a key and the chain that it has.
+type keyTransport struct {
+	*http.Transport
+	mu     sync.Mutex
+	failed error // of the key, as the agent gave it: crypto/tls makes text of it
+}
+
+func newKeyTransport(cluster *signin.Cluster, k *client.Key) (*keyTransport, error) {
+	cfg, err := cluster.TLS()
+	if err != nil {
+		return nil, err
+	}
+	if err := k.ConfigureTLS(cfg); err != nil { // for the versions that the key may sign
+		return nil, err
+	}
+	certificate, err := k.TLSCertificate()
+	if err != nil {
+		return nil, err
+	}
+	t := new(keyTransport)
+	certificate.PrivateKey = &notedSigner{k, t}
+	cfg.GetClientCertificate = func(r *tls.CertificateRequestInfo) (*tls.Certificate, error) {
+		all := *r
+		all.AcceptableCAs = nil // a server need not name every CA that it takes
+		return &certificate, all.SupportsCertificate(&certificate)
+	}
+	t.Transport, err = cluster.Dial(cfg)
+	return t, err
+}
+
+// RoundTrip sends r. The error is the key's own where the key is to blame.
+func (t *keyTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+	response, err := t.Transport.RoundTrip(r)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err != nil && t.failed != nil {
+		err = t.failed
+	}
+	return response, err
+}
+
+// notedSigner is a key whose failures are noted.
+type notedSigner struct {
+	crypto.MessageSigner
+	transport *keyTransport
+}
+
+func (n *notedSigner) SignMessage(rand io.Reader, msg []byte, opts crypto.SignerOpts) ([]byte, error) {
+	signature, err := n.MessageSigner.SignMessage(rand, msg, opts)
+	n.transport.mu.Lock()
+	defer n.transport.mu.Unlock()
+	n.transport.failed = err
+	return signature, err
+}
