@@ -180,6 +180,7 @@ func rewrite(r *httputil.ProxyRequest) {
 		server = &url.URL{Scheme: "https", Host: "invalid."} // profiles are checked when they are read
 	}
 	r.SetURL(server)
+	r.Out.Host = server.Host
 	r.Out.URL.RawQuery = r.In.URL.RawQuery
 	// From requests in absolute form: a user would become an Authorization header.
 	r.Out.URL.User, r.Out.URL.Opaque = nil, ""

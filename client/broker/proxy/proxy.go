@@ -149,9 +149,9 @@ func (p *Proxy) Shutdown(ctx context.Context) error {
 	case <-ctx.Done():
 		p.cut()
 		p.server.Close()
+		p.doors.close() // an upgraded one may wait for its client when its other end is gone
 		err = <-finished
 	}
-	p.doors.close()
 	if err != nil {
 		return fmt.Errorf("proxy: shutdown: %w", err)
 	}

@@ -341,3 +341,17 @@ func until(t testing.TB, what string, done func() bool) {
 		}
 	}
 }
+
+// dial opens a connection that speaks HTTP/1.1.
+func (r *rig) dial(profile string) *tls.Conn {
+	r.t.Helper()
+	conn, err := tls.Dial("tcp", r.address, r.config(profile))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() { conn.Close() })
+	if err := conn.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+		r.t.Fatal(err)
+	}
+	return conn
+}

@@ -1,0 +1,294 @@
+package proxy
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"holdfast/agent/keys"
+	"holdfast/client/broker/upstream"
+)
+
+// TestWhatTheClusterGets compares what arrives with what was sent.
+func TestWhatTheClusterGets(t *testing.T) {
+	protocols(t, func(t *testing.T, http2 bool) {
+		var got *http.Request
+		r := newRig(t, func(w http.ResponseWriter, request *http.Request) { got = request })
+		token := r.ticket("prod")
+		path := "/api/v1/namespaces/a%2Fb/pods/x?labelSelector=a%3Db;c&watch=0&x=%zz"
+		sent := []string{
+			"Authorization", "Bearer " + token, "Impersonate-User", "bob", "Impersonate-Group", "dev", "Impersonate-Extra-Scopes", "x",
+			"User-Agent", "kubectl/v1.36.3", "Accept", "application/json;as=Table", "Kubectl-Command", "kubectl get",
+			"X-Remote-User", "admin", "X-Remote-Group", "system:masters", "X-Remote-Extra-A", "b", "X-Remote-Uid", "0",
+			"Proxy-Authorization", "Basic x", "Accept-Encoding", "gzip", "X-Forwarded-For", "1.2.3.4", "Forwarded", "for=1.2.3.4",
+		}
+		if !http2 {
+			sent = append(sent, "Connection", "X-Hop", "X-Hop", "1", "Keep-Alive", "1")
+		}
+		r.do(r.client("prod", http2), "PATCH", path, strings.NewReader("body"), sent...).want(t, 200)
+		if got.Method != "PATCH" || got.RequestURI != path || got.Host != "cluster.example:6443" {
+			t.Errorf("got %s %s at %s", got.Method, got.RequestURI, got.Host)
+		}
+		want := http.Header{
+			"Impersonate-User": {"bob"}, "Impersonate-Group": {"dev"}, "Impersonate-Extra-Scopes": {"x"}, "User-Agent": {"kubectl/v1.36.3"},
+			"Accept": {"application/json;as=Table"}, "Kubectl-Command": {"kubectl get"}, "Accept-Encoding": {"gzip"}, "Content-Length": {"4"},
+		}
+		if fmt.Sprint(got.Header) != fmt.Sprint(want) {
+			t.Errorf("got %v, want %v", got.Header, want)
+		}
+	})
+}
+
+func TestThePathOfTheServer(t *testing.T) {
+	var got string
+	r := newRig(t, func(w http.ResponseWriter, request *http.Request) { got = request.RequestURI })
+	r.base = "/k8s/clusters/c-1"
+	client, bearer := r.client("prod", true), "Bearer "+r.ticket("prod")
+	r.do(client, "GET", "/api/v1?a=b", nil, "Authorization", bearer).want(t, 200)
+	if want := "/k8s/clusters/c-1/api/v1?a=b"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	for _, path := range []string{"/../../x", "/api/%2e%2e/%2E%2e/x", "/api/.."} {
+		r.do(client, "GET", path, nil, "Authorization", bearer).want(t, 400, "leaves")
+	}
+}
+
+// A request in absolute form, as to a proxy, still goes to the profile's server
+// with no other identity than the profile's.
+func TestAbsoluteForm(t *testing.T) {
+	seen := make(chan *http.Request, 1)
+	r := newRig(t, func(w http.ResponseWriter, request *http.Request) { seen <- request })
+	conn := r.dial("prod")
+	fmt.Fprintf(conn, "GET http://user:word@evil.example/api HTTP/1.1\r\nHost: evil.example\r\nAuthorization: Bearer %s\r\n\r\n", r.ticket("prod"))
+	response, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil || response.StatusCode != 200 {
+		t.Fatalf("got %v, %v", response, err)
+	}
+	if got := <-seen; got.Host != "cluster.example:6443" || got.Header.Get("Authorization") != "" || got.RequestURI != "/api" {
+		t.Errorf("got %s at %s with %v", got.RequestURI, got.Host, got.Header)
+	}
+}
+
+func TestConnectIsRefused(t *testing.T) {
+	r := newRig(t, ok)
+	conn := r.dial("prod")
+	fmt.Fprintf(conn, "CONNECT evil.example:443 HTTP/1.1\r\nHost: evil.example:443\r\nAuthorization: Bearer %s\r\n\r\n", r.ticket("prod"))
+	response, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil || response.StatusCode != 405 {
+		t.Errorf("got %v, %v, want 405", response, err)
+	}
+}
+
+func TestWhatTheClientGets(t *testing.T) {
+	r := newRig(t, func(w http.ResponseWriter, request *http.Request) {
+		w.Header().Set("Warning", `299 - "old"`)
+		w.Header().Set("Audit-Id", "1")
+		w.Header().Set("Trailer", "X-End")
+		w.WriteHeader(422)
+		io.WriteString(w, "no")
+		w.Header().Set("X-End", "2")
+	})
+	got := r.do(r.client("prod", true), "GET", "/api", nil, "Authorization", "Bearer "+r.ticket("prod"))
+	if got.code != 422 || got.body != "no" || got.header.Get("Warning") == "" || got.header.Get("Audit-Id") != "1" {
+		t.Errorf("got %+v", got)
+	}
+}
+
+// TestWatchesArriveAtOnce sends one event at a time, each only when the one before
+// has arrived.
+func TestWatchesArriveAtOnce(t *testing.T) {
+	protocols(t, func(t *testing.T, http2 bool) {
+		next := make(chan struct{})
+		r := newRig(t, func(w http.ResponseWriter, request *http.Request) {
+			for range 5 {
+				fmt.Fprintln(w, `{"type":"ADDED"}`)
+				w.(http.Flusher).Flush()
+				select {
+				case <-next:
+				case <-request.Context().Done():
+					return
+				}
+			}
+		})
+		for _, path := range []string{"/api/v1/pods?watch=1", "/api/v1/pods/x/log?follow=true", "/anything"} {
+			request, err := http.NewRequest("GET", "https://"+r.address+path, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			request.Header.Set("Authorization", "Bearer "+r.ticket("prod"))
+			response, err := r.client("prod", http2).Do(request)
+			if err != nil {
+				t.Fatal(err)
+			}
+			lines := bufio.NewScanner(response.Body)
+			for range 5 {
+				if !lines.Scan() {
+					t.Fatal(lines.Err())
+				}
+				next <- struct{}{}
+			}
+			response.Body.Close()
+		}
+	})
+}
+
+// A client that goes away ends its watch in the cluster too.
+func TestACanceledWatchEnds(t *testing.T) {
+	ended := make(chan struct{})
+	r := newRig(t, func(w http.ResponseWriter, request *http.Request) {
+		w.(http.Flusher).Flush()
+		<-request.Context().Done()
+		close(ended)
+	})
+	ctx, cancel := context.WithCancel(context.Background())
+	request, err := http.NewRequestWithContext(ctx, "GET", "https://"+r.address+"/api/v1/pods?watch=true", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Authorization", "Bearer "+r.ticket("prod"))
+	response, err := r.client("prod", true).Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	response.Body.Close()
+	<-ended
+}
+
+func TestFailuresOfTheUpstream(t *testing.T) {
+	r := newRig(t, ok)
+	client, bearer := r.client("prod", true), "Bearer "+r.ticket("prod")
+	cases := []struct {
+		err     error
+		code    int
+		outcome string
+		words   []string
+	}{
+		{&upstream.Error{Kind: "agent", Message: "the agent is away", Hint: "start it"}, 503, "upstream-agent", []string{"the agent is away; start it"}},
+		{&upstream.Error{Kind: "key", Message: "the key wants a PIN", Hint: "holdfast unlock", Err: &keys.Error{Kind: keys.PINRequired}}, 503, "upstream-key", []string{"the key wants a PIN; holdfast unlock"}},
+		{&upstream.Error{Kind: "tls", Message: "the certificate is for another name", Hint: "look"}, 502, "upstream-tls", []string{"for another name; look"}},
+		{&upstream.Error{Kind: "network", Message: "refused"}, 502, "upstream-network", []string{"holdfast: refused"}},
+		{fmt.Errorf("x: %w", &upstream.Error{Kind: "timeout", Message: "no answer"}), 504, "upstream-timeout", []string{"no answer"}},
+		{&upstream.Error{Kind: "new", Message: "odd"}, 502, "upstream-new", []string{"odd"}},
+		{errors.New("broken pipe"), 502, "upstream-network", []string{"answer was lost", "broken pipe"}},
+	}
+	for _, c := range cases {
+		r.pools.mu.Lock()
+		r.pools.fail = c.err
+		r.pools.mu.Unlock()
+		r.do(client, "GET", "/api", nil, "Authorization", bearer, "Accept", "application/vnd.kubernetes.protobuf").want(t, c.code, c.words...)
+		if n := r.count("holdfast_broker_proxy_requests_total", "profile", "prod", "outcome", c.outcome); n == 0 {
+			t.Errorf("%v is not counted as %s", c.err, c.outcome)
+		}
+	}
+}
+
+// An upstream that cuts its answer: the client must not take it for whole.
+func TestACutAnswer(t *testing.T) {
+	protocols(t, func(t *testing.T, http2 bool) {
+		r := newRig(t, func(w http.ResponseWriter, request *http.Request) {
+			io.WriteString(w, "half")
+			w.(http.Flusher).Flush()
+			panic(http.ErrAbortHandler)
+		})
+		request, err := http.NewRequest("GET", "https://"+r.address+"/api", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		request.Header.Set("Authorization", "Bearer "+r.ticket("prod"))
+		response, err := r.client("prod", http2).Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer response.Body.Close()
+		if text, err := io.ReadAll(response.Body); err == nil {
+			t.Errorf("got %q without an error", text)
+		}
+	})
+}
+
+func TestStatusForReasons(t *testing.T) {
+	for code, reason := range reasons {
+		w := httptest.NewRecorder()
+		writeStatus(w, &refusal{code: code, message: "fact", hint: "hint"})
+		want := fmt.Sprintf(`{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"holdfast: fact; hint","reason":"%s","code":%d}`+"\n", reason, code)
+		if got := w.Body.String(); got != want || w.Code != code {
+			t.Errorf("got %d %s, want %s", w.Code, got, want)
+		}
+	}
+}
+
+func TestStreams(t *testing.T) {
+	for path, want := range map[string]bool{
+		"/api/v1/pods?watch=1": true, "/api/v1/pods/x/log?container=a&follow=true": true, "/api/v1/watch/pods": true,
+		"/api/v1/pods": false, "/api/v1/pods?limit=500": false,
+	} {
+		u, err := url.Parse(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := streams(u); got != want {
+			t.Errorf("%s: got %v", path, got)
+		}
+	}
+}
+
+func TestShutdownWaitsForRequests(t *testing.T) {
+	arrived, release := make(chan struct{}), make(chan struct{})
+	r := newRig(t, func(w http.ResponseWriter, request *http.Request) {
+		close(arrived)
+		<-release
+		io.WriteString(w, "whole")
+	})
+	bearer, client := "Bearer "+r.ticket("prod"), r.client("prod", false)
+	got := make(chan answer, 1)
+	go func() { got <- r.do(client, "GET", "/api", nil, "Authorization", bearer) }()
+	<-arrived
+	stopped := make(chan error, 1)
+	r.shutdown.Do(func() {
+		go func() { stopped <- r.proxy.Shutdown(context.Background()) }()
+	})
+	until(t, "the listener is closed", func() bool {
+		_, err := r.client("prod", false).Get("https://" + r.address)
+		return err != nil
+	})
+	close(release)
+	if a := <-got; a.code != 200 || a.body != "whole" {
+		t.Errorf("got %+v", a)
+	}
+	client.CloseIdleConnections()
+	if err := <-stopped; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestShutdownCutsWatches(t *testing.T) {
+	protocols(t, func(t *testing.T, http2 bool) {
+		r := newRig(t, func(w http.ResponseWriter, request *http.Request) {
+			w.(http.Flusher).Flush()
+			<-request.Context().Done()
+		})
+		request, err := http.NewRequest("GET", "https://"+r.address+"/api/v1/pods?watch=1", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		request.Header.Set("Authorization", "Bearer "+r.ticket("prod"))
+		response, err := r.client("prod", http2).Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer response.Body.Close()
+		r.stop(50 * time.Millisecond)
+		if _, err := io.ReadAll(response.Body); err == nil {
+			t.Error("the watch ended as if it were whole")
+		}
+	})
+}
