@@ -16,7 +16,7 @@ import (
 
 // The test program is also the client inside the container: it prints the name of
 // the last interface of the service at the socket, or what one member of a method's
-// reply is, or why there is none.
+// reply is, or how far a request through the proxy came, or why there is none.
 const clientName = "client"
 
 func TestMain(m *testing.M) {
@@ -35,6 +35,9 @@ func ask(socket string, question ...string) string {
 	defer conn.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
+	if len(question) == 2 && question[0] == "visit" {
+		return visit(socket, question[1])
+	}
 	if len(question) == 2 {
 		reply := map[string]any{}
 		if err := varlink.NewConn(conn).Call(ctx, question[0], struct{}{}, &reply); err != nil {
@@ -58,7 +61,8 @@ ExecStart=%s/machine.sh
 
 // The units do what they are for under a systemd that has booted: activation by
 // socket, the sandbox, reload, and callers who notice nothing when the agent is
-// killed or restarted. The machine is a copy-on-write view of this one, without a
+// killed or restarted; the broker seals its key, and its proxy tells whose a
+// connection is. The machine is a copy-on-write view of this one, with a software
 // TPM.
 func TestMachine(t *testing.T) {
 	nspawn := tool(t, "systemd-nspawn")
@@ -90,14 +94,19 @@ func TestMachine(t *testing.T) {
 		"after-kill": answers, "restart": answers, "after-stop": answers, "state-directory": "holdfast 700",
 		"user-first": answers, "user-reload": "0", "user-sandbox": "1 2", "user-after-kill": answers,
 
+		// The machine's broker may not look into root's processes, unless it is given
+		// the capabilities for it; a user's own may look into the user's.
+		"broker-proxy": "401", "broker-proxy-drop-in": "502", "user-broker-proxy": "502",
+		"broker-key": "sealed by the TPM", "user-broker-key": "sealed by the TPM",
+
 		"broker-before": "inactive", "broker-first": broker, "broker-status": "system", "broker-other-user": "system",
 		"broker-uid": "holdfast-broker", "broker-sandbox": "0000000000000000 1 2", "broker-reload": "0",
 		"broker-after-kill": broker, "broker-after-stop": broker, "broker-state": "holdfast-broker 700",
 		"broker-drop-in": "0000000000080004 0000000000080004", // CAP_SYS_PTRACE, CAP_DAC_READ_SEARCH
-		"renew-timer":    "active", "renew-nothing": "0 no",
+		"renew-timer":    "active", "renew-nothing": "0 no", "renew-not-due": "0 yes",
 
 		"user-broker-before": "inactive", "user-broker": broker, "user-broker-status": "user", "user-broker-reload": "0",
-		"user-broker-agent":   fmt.Sprintf("/run/user/%s/holdfast/agent.sock", got["bob"]),
+		"user-broker-agent":   "/run/holdfast/agent.sock",
 		"user-broker-sandbox": "1 2", "user-broker-state": "bob 700", "user-renew-timer": "active",
 	}
 	for name, value := range want {
@@ -115,7 +124,8 @@ func TestMachine(t *testing.T) {
 func machineDirectory(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	build := exec.Command("go", "build", "-trimpath", "-o", dir, "holdfast/agent/holdfast-agent", "holdfast/client/holdfast-broker")
+	build := exec.Command("go", "build", "-trimpath", "-o", dir, "holdfast/agent/holdfast-agent", "holdfast/client/holdfast-broker",
+		"holdfast/client/holdfast-exec-plugin", "holdfast/client/holdfast")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("go build: %v\n%s", err, out)
@@ -127,7 +137,7 @@ func machineDirectory(t *testing.T) string {
 	copies := map[string]string{
 		self: clientName, "testdata/machine.sh": "machine.sh",
 		"../packaging/sysusers.d/holdfast.conf": "sysusers.conf", "../packaging/tmpfiles.d/holdfast.conf": "tmpfiles.conf",
-		"../packaging/examples/holdfast-broker-proxy.conf": "holdfast-broker-proxy.conf",
+		"../packaging/examples/holdfast-broker-proxy.conf": "proxy.conf", "testdata/policy.yaml": "policy.yaml",
 	}
 	for _, manager := range []string{"system", "user"} {
 		for _, unit := range units(t, manager) {

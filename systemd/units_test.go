@@ -155,7 +155,7 @@ func TestSystemUnits(t *testing.T) {
 		}, []string{"PrivateUsers", "ProtectProc", "ProcSubset", "DynamicUser", "RuntimeDirectory", "SupplementaryGroups", "PrivateNetwork"}},
 		"holdfast-renew.service": {map[string]string{
 			"Type": "oneshot", "User": "root", "CapabilityBoundingSet": "", "Environment": "HOLDFAST_SOCKET=/run/holdfast/admin.sock",
-			"ExecStart": "/usr/bin/holdfast renew --due",
+			"ExecStart": "/usr/bin/holdfast renew --due --system --within 11m", "TimeoutStartSec": "infinity",
 		}, []string{"PrivateUsers", "PrivateNetwork", "WatchdogSec"}},
 	} {
 		check(t, filepath.Join("system", file), c.want, c.absent)
@@ -192,12 +192,16 @@ func TestUserUnits(t *testing.T) {
 	}
 }
 
-// A renewal lands within 1% of the lifetime of the planned moment when the timer
-// is exact, and what fell due while the machine was off is not left for a day.
+// Every moment has a run that looks ahead to it: the timer is exact and comes sooner
+// than a run's view ends. What fell due while the machine was off is not left.
 func TestRenewTimers(t *testing.T) {
 	for _, manager := range []string{"system", "user"} {
+		start := settings(t, filepath.Join(manager, "holdfast-renew.service"))["ExecStart"]
+		if len(start) != 1 || !strings.HasSuffix(start[0], " --within 11m") {
+			t.Errorf("%s: the renewal starts as %q, and the timer counts on 11 minutes", manager, start)
+		}
 		check(t, filepath.Join(manager, "holdfast-renew.timer"), map[string]string{
-			"OnCalendar": "minutely", "AccuracySec": "1s", "Persistent": "yes", "WantedBy": "timers.target",
+			"OnCalendar": "*:0/10", "AccuracySec": "1s", "Persistent": "yes", "WantedBy": "timers.target",
 		}, []string{"RandomizedDelaySec", "WakeSystem", "Unit"})
 	}
 }
