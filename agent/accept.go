@@ -26,8 +26,8 @@ func connectionOf(ctx context.Context) *connection {
 	return c
 }
 
-// Serve accepts callers on s until the socket is closed. When ctx ends, calls
-// in progress finish and idle connections close.
+// Serve accepts callers on s until the socket is closed. When ctx ends, the socket
+// closes, calls in progress finish and idle connections close.
 func (a *Agent) Serve(ctx context.Context, s *socket.Socket) error { return a.serve(ctx, s, false) }
 
 // ServeAdmin is Serve for the socket over which the machine's keys are managed:
@@ -38,6 +38,7 @@ func (a *Agent) serve(ctx context.Context, s *socket.Socket, admin bool) error {
 	if !a.adopt(s) {
 		return s.Close()
 	}
+	ctx = afterClosing(ctx, s)
 	for delay := time.Duration(0); ; {
 		conn, err := s.Accept()
 		if errors.Is(err, net.ErrClosed) {
@@ -57,6 +58,18 @@ func (a *Agent) serve(ctx context.Context, s *socket.Socket, admin bool) error {
 			a.accept(ctx, conn, admin)
 		}()
 	}
+}
+
+// afterClosing returns a context that ends when ctx has ended and s is closed. A
+// caller whose connection was closed unread tries once more: when it then finds
+// nobody, it knows that the agent has gone, and does not take it for a refusal.
+func afterClosing(ctx context.Context, s *socket.Socket) context.Context {
+	after, end := context.WithCancel(context.WithoutCancel(ctx))
+	context.AfterFunc(ctx, func() {
+		s.Close()
+		end()
+	})
+	return after
 }
 
 // adopt makes s one of the agent's sockets, unless the agent has been shut down.

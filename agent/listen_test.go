@@ -1,13 +1,21 @@
 package agent_test
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
 	"net"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"holdfast/agent/keys"
+	"holdfast/agent/socket"
 	"holdfast/agent/wire"
+	"holdfast/client/varlink"
 )
 
 func TestReplacedSocketIsMadeAnew(t *testing.T) {
@@ -30,5 +38,39 @@ func TestReplacedSocketIsMadeAnew(t *testing.T) {
 	}
 	if err := r.call(wire.ListKeys, wire.Empty{}, &wire.ListKeysReply{}); err != nil {
 		t.Errorf("after Check: %v", err)
+	}
+}
+
+// TestSocketClosesBeforeConnectionsDo: whoever loses an idle connection to an
+// agent that stops finds nobody there. If the socket were still open, the next
+// connection would be closed unread too, and that is how a refusal looks.
+func TestSocketClosesBeforeConnectionsDo(t *testing.T) {
+	r := newRig(t)
+	for round := range 20 {
+		path := filepath.Join(r.dir, fmt.Sprintf("%d.sock", round))
+		s, err := socket.Listen(path, 0o600)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		go r.agent.Serve(ctx, s)
+		conn, err := net.Dial("unix", path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		idle := varlink.NewConn(conn)
+		if err := idle.Call(t.Context(), wire.ListKeys, wire.ListKeysParameters{}, &wire.ListKeysReply{}); err != nil {
+			t.Fatal(err)
+		}
+		stop()
+		conn.SetReadDeadline(time.Now().Add(5 * time.Second))
+		if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+			t.Fatalf("the idle connection reads %v, want its end", err)
+		}
+		if late, err := net.Dial("unix", path); err == nil {
+			late.Close()
+			t.Fatalf("round %d: the connections were closed, and the socket took another one", round)
+		}
+		conn.Close()
 	}
 }

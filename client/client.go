@@ -90,17 +90,18 @@ type repeat int
 
 const (
 	repeatable repeat = iota // made again once: the agent does the same thing twice or recognises the request
-	onceOnly                 // made once and on a fresh connection, so that it is not lost to an idle timeout
+	onceOnly                 // made on a fresh connection, so that it is not lost to an idle timeout, and again only when nobody has read it
 )
 
-// call calls method, and once more when the connection is lost and r allows it.
-// A connection that closes twice before the request was read is a refusal: the
+// call calls method, and once more when the connection is lost and r allows it, or
+// was closed unread, so that nothing can have been done. A connection that closes twice before the request was read is a refusal: the
 // agent closes on callers whom its policy does not name at all.
 func (c *Client) call(ctx context.Context, r repeat, method string, in, out any) error {
 	own, cancel := c.bounded(ctx)
 	defer cancel()
 	err := c.try(own, r == onceOnly, method, in, out)
-	if r == repeatable && errors.Is(err, varlink.ErrConnectionLost) && own.Err() == nil {
+	again := refused(err) || r == repeatable && errors.Is(err, varlink.ErrConnectionLost)
+	if again && own.Err() == nil {
 		err = c.try(own, true, method, in, out)
 	}
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {

@@ -289,6 +289,36 @@ func TestRefusedCaller(t *testing.T) {
 	}
 }
 
+// What nobody has read was not carried out: even a PIN may be sent again, and a
+// call that an agent cut off when it stopped is no denial.
+func TestRepeatOfTheUnread(t *testing.T) {
+	listener, path := listen(t)
+	var serving sync.WaitGroup
+	seen := make(chan struct{}, 3)
+	serving.Go(func() {
+		conn, err := listener.Accept()
+		if err != nil {
+			return
+		}
+		seen <- struct{}{}
+		waitReadable(t, conn)
+		listener.Close() // an agent that stops: first the socket, then the connections
+		conn.Close()
+	})
+	t.Cleanup(serving.Wait)
+	t.Cleanup(func() { listener.Close() })
+	c := client.New(&client.Options{Socket: path})
+	t.Cleanup(func() { c.Close() })
+	_, err := c.Unlock(context.Background(), wire.UnlockKeyParameters{Name: "alice", PIN: []byte("0000")})
+	var unreachable *client.UnreachableError
+	if !errors.As(err, &unreachable) {
+		t.Errorf("got %v, want that nobody is there", err)
+	}
+	if len(seen) != 1 {
+		t.Errorf("%d connections were accepted, want 1", len(seen))
+	}
+}
+
 func TestCancel(t *testing.T) {
 	listener, path := listen(t)
 	t.Cleanup(func() { listener.Close() })

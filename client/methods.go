@@ -65,8 +65,8 @@ func (c *Client) InstallCertificate(ctx context.Context, name string, chain [][]
 	return c.keyCall(ctx, repeatable, wire.InstallCertificate, wire.InstallCertificateParameters{Name: name, Chain: chain})
 }
 
-// Unlock proves a PIN to the device. It is never repeated by itself, since a
-// wrong PIN costs a try.
+// Unlock proves a PIN to the device. It is never repeated by itself once the agent
+// may have read it, since a wrong PIN costs a try.
 func (c *Client) Unlock(ctx context.Context, p wire.UnlockKeyParameters) (wire.UnlockKeyReply, error) {
 	var reply wire.UnlockKeyReply
 	err := c.call(ctx, onceOnly, wire.UnlockKey, p, &reply)
