@@ -208,10 +208,7 @@ func (f *front) shutdown(ctx context.Context) error {
 	f.mu.Lock()
 	f.over = true
 	server := f.server
-	for name, l := range f.listeners {
-		delete(f.listeners, name)
-		l.Close()
-	}
+	clear(f.listeners) // the server closes those that it serves
 	if f.options.Passed != nil {
 		f.options.Passed.Close()
 	}
