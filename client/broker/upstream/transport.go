@@ -24,10 +24,13 @@ type transport struct {
 
 var _ http.RoundTripper = (*transport)(nil)
 
+// maxTries bounds how often a request is sent that the server refuses unseen.
+const maxTries = 5
+
 // RoundTrip implements [http.RoundTripper].
 func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	begun := time.Now()
-	for again := false; ; again = true {
+	for try := 1; ; try++ {
 		p, c, err := t.connection(r.Context())
 		if err != nil {
 			closeBody(r)
@@ -38,8 +41,11 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		if err == nil {
 			return answer, nil
 		}
-		if !again && worked && replayable(r, err) {
-			continue
+		if try < maxTries && resendable(r, err, worked, try == 1) {
+			if again, ok := rewind(r); ok {
+				r = again
+				continue
+			}
 		}
 		if r.Context().Err() == nil && !worked {
 			err = c.refusal(err)
@@ -122,30 +128,48 @@ type refusedError struct{ err error }
 func (e *refusedError) Error() string { return e.err.Error() }
 func (e *refusedError) Unwrap() error { return e.err }
 
-// replayable reports whether r can be sent again after err, on another connection.
-func replayable(r *http.Request, err error) bool {
-	if r.Context().Err() != nil || r.Body != nil && r.Body != http.NoBody {
-		return false
-	}
-	switch r.Method {
-	case "", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace:
-		return true
-	}
-	return unseen(err)
-}
-
-// unseen reports whether the server cannot have acted on the request.
-func unseen(err error) bool {
+// resendable reports whether r may be sent again after err. The server has said
+// that it did nothing, or the connection had worked before and was gone before it
+// took the request, or it was and the method may be repeated. A connection on which
+// the server never said anything may have been refused: no further signature is
+// spent on that.
+func resendable(r *http.Request, err error, worked, first bool) bool {
 	var refused streamError
-	if errors.As(err, &refused) {
-		const refusedStream = 7 // RFC 9113, section 7
-		return refused.Code == refusedStream
+	const refusedStream = 7 // RFC 9113, section 7
+	switch {
+	case r.Context().Err() != nil:
+		return false
+	case errors.As(err, &refused) && refused.Code == refusedStream:
+		return true
+	case !worked || !first:
+		return false
 	}
 	switch err.Error() { // net/http exports neither
 	case "http2: client conn not usable", "http2: Transport received Server's graceful shutdown GOAWAY":
 		return true
 	}
+	switch r.Method {
+	case "", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace:
+		return true
+	}
 	return false
+}
+
+// rewind returns r with its body from the start, when that can be had.
+func rewind(r *http.Request) (*http.Request, bool) {
+	if r.Body == nil || r.Body == http.NoBody {
+		return r, true
+	}
+	if r.GetBody == nil {
+		return nil, false
+	}
+	body, err := r.GetBody()
+	if err != nil {
+		return nil, false
+	}
+	again := *r
+	again.Body = body
+	return &again, true
 }
 
 // streamError has the shape of golang.org/x/net/http2.StreamError, which net/http's

@@ -76,9 +76,10 @@ func New(o Options) *Pools {
 // setting would not have sent.
 //
 // A request that failed is not sent again, but for what [net/http.Transport] does
-// too: one that has no body, on a connection that had worked before and turns out
-// to be gone, is sent once more when the server cannot have acted on it or the
-// method says that it may (RFC 9110, section 9.2.2).
+// too, as far as its body can be had again (GetBody, or none): one that the server
+// refuses unseen (RFC 9113, section 8.7), and once, on a connection that had worked
+// before and turns out to be gone, one that the server cannot have acted on, or
+// whose method may be repeated (RFC 9110, section 9.2.2).
 //
 // There is no limit on how long an answer may take: that is the request's context.
 func (p *Pools) Transport(caller ticket.Process, prof *profile.Profile) http.RoundTripper {

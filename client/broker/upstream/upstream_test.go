@@ -80,6 +80,17 @@ func TestMoreStreamsThanOneConnectionTakes(t *testing.T) {
 	}
 }
 
+// A server that allows fewer requests than a client may assume before it is told
+// refuses some of the first: they are sent again (RFC 9113, section 8.7).
+func TestFewerStreamsThanAssumed(t *testing.T) {
+	r := newRig(t, func(s *server) { s.Config.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: 5} })
+	for i, got := range together(t, r.transport(), 90) {
+		if !strings.HasPrefix(got, "alice HTTP/2.0 ") {
+			t.Fatalf("request %d: %s", i, got)
+		}
+	}
+}
+
 func TestUIDsShareNothing(t *testing.T) {
 	r := newRig(t, nil)
 	other := me()
@@ -139,9 +150,8 @@ func TestIdleTimeoutSparesRequests(t *testing.T) {
 	r := newRig(t, nil)
 	r.profile.Proxy.IdleTimeout = time.Millisecond
 	w := watch(t, r.transport())
-	for range 20 { // each ends, and the connection with it if the watch did not count
-		get(t, r.transport(), "/who")
-		time.Sleep(2 * time.Millisecond)
+	for begun := time.Now(); time.Since(begun) < 50*time.Millisecond; {
+		get(t, r.transport(), "/who") // each ends, and the connection with it if the watch did not count
 	}
 	close(r.server.stop)
 	w.expect(t, "end\n")
