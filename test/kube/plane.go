@@ -131,14 +131,14 @@ func (p *Plane) APIServer() *Process { return p.apiServer }
 
 // controllers are those that something here waits for.
 const controllers = "certificatesigningrequest-signing-controller,certificatesigningrequest-approving-controller," +
-	"serviceaccount-controller,root-ca-certificate-publisher-controller,namespace-controller,bootstrap-signer-controller"
+	"clusterrole-aggregation-controller,serviceaccount-controller,root-ca-certificate-publisher-controller,namespace-controller,bootstrap-signer-controller"
 
 func (p *Plane) startManager() error {
 	kubeconfig, err := p.Kubeconfig("manager", User{Name: "system:kube-controller-manager"})
 	if err != nil {
 		return err
 	}
-	args := append(p.ManagerArgs(kubeconfig), "--leader-elect=false", "--controllers="+controllers)
+	args := append(p.ManagerArgs(kubeconfig), "--leader-elect=false", "--use-service-account-credentials=true", "--controllers="+controllers)
 	cmd := exec.Command(filepath.Join(p.programs, "kube-controller-manager"), append(args, p.options.Manager...)...)
 	if p.manager, err = Run("kube-controller-manager", filepath.Join(p.Dir, "manager.log"), cmd); err != nil {
 		return err

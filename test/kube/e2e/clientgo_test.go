@@ -66,8 +66,8 @@ func whoami(c kubernetes.Interface) (string, error) {
 // client-go takes what the plugin prints, in every mode and every version that
 // it speaks.
 func TestClientGo(t *testing.T) {
-	r := newRig(t, sharedPlane(t), node)
-	want := map[string]string{profile.ModeProxy: node.Name, profile.ModeCertificate: node.Name, profile.ModeToken: "system:serviceaccount:default:default"}
+	r := newRig(t, sharedPlane(t), alice, withNode(t))
+	want := map[string]string{profile.ModeProxy: alice.Name, profile.ModeCertificate: node.Name, profile.ModeToken: "system:serviceaccount:default:default"}
 	for mode, user := range want {
 		for _, version := range []string{"v1", "v1beta1"} {
 			for _, info := range []bool{true, false} {
@@ -78,6 +78,9 @@ func TestClientGo(t *testing.T) {
 					config := r.inProcess(t, r.config(t, mode))
 					config.AuthInfos["test"].Exec.APIVersion = "client.authentication.k8s.io/" + version
 					config.AuthInfos["test"].Exec.ProvideClusterInfo = info
+					if mode == profile.ModeCertificate {
+						config.AuthInfos["test"].Exec.Args[1] = "node"
+					}
 					if got, err := whoami(newClient(t, config)); got != user || err != nil {
 						t.Errorf("whoami: %q, %v; want %s", got, err, user)
 					}
@@ -104,6 +107,7 @@ func (r *rig) forget(t testing.TB) {
 
 // A controller's informer sees everything across three rotations.
 func TestInformer(t *testing.T) {
+	t.Parallel()
 	plane := sharedPlane(t)
 	t.Run("proxy", func(t *testing.T) {
 		r := newRig(t, plane, alice)
@@ -113,7 +117,11 @@ func TestInformer(t *testing.T) {
 		})
 	})
 	t.Run("certificate", func(t *testing.T) {
-		r := newRig(t, plane, node)
+		user := worker("informing")
+		if err := plane.BindUser(user.Name, "cluster-admin"); err != nil {
+			t.Fatal(err)
+		}
+		r := newRig(t, plane, user)
 		config := r.config(t, profile.ModeCertificate)
 		self, err := os.Executable()
 		if err != nil {
@@ -122,19 +130,18 @@ func TestInformer(t *testing.T) {
 		e := config.AuthInfos["test"].Exec
 		e.Command = self
 		e.Env = []clientcmdapi.ExecEnvVar{{Name: actAs, Value: "shortener"}}
-		before := len(certificateRequests(t, plane))
 		checkInformer(t, r, "informer-certificate", config, func(c *kubernetes.Clientset) {
-			minted := len(certificateRequests(t, plane))
+			minted := requests(plane, user)
 			r.forget(t)
 			eventually(t, "a fresh certificate", func() string {
 				_, _ = whoami(c) // client-go asks again when it has something to send
-				if len(certificateRequests(t, plane)) > minted {
+				if requests(plane, user) > minted {
 					return ""
 				}
 				return "none was asked for"
 			})
 		})
-		if got := len(certificateRequests(t, plane)) - before; got < 4 {
+		if got := requests(plane, user); got < 4 {
 			t.Errorf("%d certificates were minted, want at least 4", got)
 		}
 	})
@@ -189,6 +196,7 @@ func checkInformer(t *testing.T, r *rig, namespace string, config *clientcmdapi.
 // A credential that the cluster refuses is replaced: client-go runs the plugin
 // again after a 401, and gets another one. A 403 replaces nothing.
 func TestUnauthorized(t *testing.T) {
+	t.Parallel()
 	plane := sharedPlane(t)
 	robot := func() {
 		ctx := context.Background()

@@ -90,13 +90,7 @@ func TestExamplePerson(t *testing.T) {
 // A controller with informers, a program of its own.
 func TestExampleController(t *testing.T) {
 	plane := sharedPlane(t)
-	accounts := plane.Client().CoreV1().ServiceAccounts("default")
-	if _, err := accounts.Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "controller"}}, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	if err := plane.BindUser("system:serviceaccount:default:controller", "view"); err != nil {
-		t.Fatal(err)
-	}
+	serviceAccount(t, plane, "default", "controller", "view")
 	r := newRig(t, plane, alice, withExample(t, "controller"))
 	program := filepath.Join(t.TempDir(), "controller")
 	if out, err := exec.Command("go", "build", "-trimpath", "-o", program, examplePath("controller.go")).CombinedOutput(); err != nil {
@@ -117,8 +111,23 @@ func TestExampleController(t *testing.T) {
 	controller.Await(t, "deleted followed", "\n")
 }
 
-// kube-controller-manager.
+// kube-controller-manager as kubeadm starts it: each controller has a service
+// account of its own.
 func TestExampleControllerManager(t *testing.T) {
-	r := newRig(t, sharedPlane(t), kube.User{Name: "system:kube-controller-manager"}, withExample(t, "kube-controller-manager"))
-	checkManager(t, r, r.exampleKubeconfig(t, "kube-controller-manager"))
+	plane := sharedPlane(t)
+	serviceAccount(t, plane, "kube-system", "kube-controller-manager", "system:kube-controller-manager")
+	r := newRig(t, plane, alice, withExample(t, "kube-controller-manager"))
+	checkManager(t, r, r.exampleKubeconfig(t, "kube-controller-manager"), "--use-service-account-credentials=true")
+}
+
+// serviceAccount makes a service account with a cluster role.
+func serviceAccount(t testing.TB, p *kube.Plane, namespace, name, role string) {
+	t.Helper()
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	if _, err := p.Client().CoreV1().ServiceAccounts(namespace).Create(t.Context(), account, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.BindUser("system:serviceaccount:"+namespace+":"+name, role); err != nil {
+		t.Fatal(err)
+	}
 }

@@ -14,6 +14,7 @@ import (
 // A real kubelet signs in with an exec kubeconfig in each mode that is for nodes:
 // its node gets ready, and its lease is renewed.
 func TestKubelet(t *testing.T) {
+	t.Parallel()
 	plane := sharedPlane(t)
 	for _, mode := range []string{profile.ModeCertificate, profile.ModeProxy} {
 		t.Run(mode, func(t *testing.T) {
@@ -60,6 +61,7 @@ func ready(t *testing.T, plane *kube.Plane, name string, kubelet *kube.Kubelet) 
 
 // The judge itself: with a key in a file, the same kubelet gets ready.
 func TestKubeletWithFile(t *testing.T) {
+	t.Parallel()
 	plane := sharedPlane(t)
 	const name = "kubelet-file"
 	kubeconfig, err := plane.Kubeconfig(name, kube.User{Name: "system:node:" + name, Groups: []string{"system:nodes"}})

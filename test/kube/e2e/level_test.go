@@ -26,7 +26,7 @@ func TestServiceLevel(t *testing.T) {
 	if err := prepare(plane); err != nil {
 		t.Fatal(err)
 	}
-	r := newRig(t, plane, node)
+	r := newRig(t, plane, alice, withNode(t))
 	var done, failed atomic.Int64
 	var faults sync.Map
 	modes := []string{profile.ModeProxy, profile.ModeToken, profile.ModeCertificate}
@@ -73,7 +73,7 @@ func (r *rig) events(t *testing.T) []func() {
 			}
 		}()
 	}
-	rotate := func() { r.renew(t, node); r.forget(t) }
+	rotate := func() { r.renew(t, alice); r.forget(t) }
 	restartAgent := func() {
 		r.agent.Stop()
 		r.agent = daemon.Start(t, daemon.Options{Dir: r.agent.Dir, Device: r.tpm.Device()})
@@ -87,8 +87,11 @@ func (r *rig) events(t *testing.T) []func() {
 
 // once runs the plugin and returns what is wrong with its answer.
 func (r *rig) once(t testing.TB, mode string) string {
-	cmd := r.plugin(t, "prod", mode, r.cluster())
-	o := run(cmd)
+	name := "prod"
+	if mode == profile.ModeCertificate {
+		name = "node"
+	}
+	o := run(r.plugin(t, name, mode, r.cluster()))
 	if o.code != 0 {
 		return fmt.Sprintf("exit %d: %s", o.code, o.stderr)
 	}

@@ -136,6 +136,14 @@ func (r *rig) newProfile(name string) *profile.Profile {
 	}
 }
 
+// withNode gives the rig a second key, a node's, and its profile, node.
+func withNode(t testing.TB) setup {
+	return func(r *rig, o *daemon.BrokerOptions) {
+		r.enrol(t, "node", node, time.Time{})
+		o.Profiles = append(o.Profiles, r.newProfile("node"))
+	}
+}
+
 // enrol makes a key in the TPM and gives it a client certificate.
 func (r *rig) enrol(t testing.TB, key string, user kube.User, notAfter time.Time) {
 	t.Helper()

@@ -181,7 +181,7 @@ func TestUpstreamIdentity(t *testing.T) {
 	plane := sharedPlane(t)
 	t.Run("another name", func(t *testing.T) {
 		r := newRig(t, plane, alice, func(r *rig, _ *daemon.BrokerOptions) { r.profile.Cluster.TLSServerName = "api.elsewhere.example" })
-		explains(t, r, "api.elsewhere.example")
+		explains(t, r, "api.elsewhere.example was expected", "tls-server-name")
 	})
 	t.Run("another authority", func(t *testing.T) {
 		stranger, err := kube.NewAuthority(filepath.Join(t.TempDir(), "pki"), "stranger")
@@ -191,7 +191,7 @@ func TestUpstreamIdentity(t *testing.T) {
 		r := newRig(t, plane, alice, func(r *rig, _ *daemon.BrokerOptions) {
 			r.profile.Cluster.CertificateAuthorityData = string(stranger.PEM)
 		})
-		explains(t, r, "authority")
+		explains(t, r, `the profile trusts "CN=stranger"`, "another server may be in between")
 	})
 	t.Run("nobody there", func(t *testing.T) {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -201,19 +201,21 @@ func TestUpstreamIdentity(t *testing.T) {
 		address := l.Addr().String()
 		_ = l.Close()
 		r := newRig(t, plane, alice, func(r *rig, _ *daemon.BrokerOptions) { r.profile.Cluster.Server = "https://" + address })
-		explains(t, r, address)
+		explains(t, r, "nothing listens on "+address, "is the API server running")
 	})
 	t.Run("wants no certificate of ours", func(t *testing.T) { checkStranger(t, plane) })
 }
 
-// explains holds when kubectl fails with one fact, in which want is, and a hint,
-// and the device has signed nothing.
-func explains(t *testing.T, r *rig, want string) {
+// explains holds when kubectl shows one fact and its hint, and the device has
+// signed nothing.
+func explains(t *testing.T, r *rig, fact, hint string) {
 	t.Helper()
 	before := r.signatures()
 	o := run(r.kubectl(r.kubeconfig(t, profile.ModeProxy), "auth", "whoami"))
-	if o.code == 0 || !strings.Contains(o.stderr, want) || !strings.Contains(o.stderr, "hint: ") {
-		t.Errorf("kubectl: %+v, want a fact with %q and a hint", o, want)
+	text, ok := strings.CutPrefix(o.stderr, "Error from server (BadGateway): holdfast: ")
+	_, after, found := strings.Cut(text, fact)
+	if o.code == 0 || !ok || !found || !strings.Contains(after, "; ") || !strings.Contains(after, hint) {
+		t.Errorf("kubectl: %+v, want the fact %q and the hint %q", o, fact, hint)
 	}
 	if got := r.signatures() - before; got != 0 {
 		t.Errorf("the device signed %d times for it", got)
