@@ -13,7 +13,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"holdfast/agent/keys"
-	"holdfast/client"
 	"holdfast/client/profile"
 	"holdfast/client/renewal"
 )
@@ -55,12 +54,22 @@ certificate expired more than a day ago.`,
 			return nil
 		},
 		RunE: a.action(func(ctx context.Context, _ []string) error {
+			all, failures, err := a.renewals(&o)
+			if err != nil {
+				return err
+			}
+			if len(all) == 0 { // nobody to ask about anything
+				return a.renewed(nil, failures, o.json)
+			}
 			c, err := a.dial(ctx)
 			if err != nil {
 				return err
 			}
 			defer c.Close()
-			return a.renewDue(ctx, c, &o)
+			for _, r := range all {
+				r.agent = c
+			}
+			return a.renewDue(ctx, all, failures, &o)
 		}),
 	}
 	f := cmd.Flags()
@@ -82,11 +91,7 @@ const retryAfter = 5 * time.Minute
 
 // renewDue renews what is due, and with --within goes on until nothing is planned
 // so soon.
-func (a *app) renewDue(ctx context.Context, c *client.Client, o *dueOptions) error {
-	all, failures, err := a.renewals(c, o)
-	if err != nil {
-		return err
-	}
+func (a *app) renewDue(ctx context.Context, all []*renewing, failures int, o *dueOptions) error {
 	for {
 		due, next, failed := a.survey(ctx, all, o.within)
 		failures += failed + a.renewAll(ctx, due, o.json)
@@ -104,7 +109,7 @@ func (a *app) renewDue(ctx context.Context, c *client.Client, o *dueOptions) err
 		}
 	}
 	if o.prune {
-		failures += a.pruneAll(ctx, c, all)
+		failures += a.pruneAll(ctx, all)
 	}
 	return a.renewed(all, failures, o.json)
 }
@@ -136,7 +141,7 @@ func (a *app) survey(ctx context.Context, all []*renewing, within time.Duration)
 
 // renewals is the profiles whose certificates this tool renews. Those with a fault
 // are told of, and counted.
-func (a *app) renewals(c *client.Client, o *dueOptions) (all []*renewing, failures int, err error) {
+func (a *app) renewals(o *dueOptions) (all []*renewing, failures int, err error) {
 	profiles, faults, err := profile.Load(o.profiles.directory())
 	if err != nil {
 		return nil, 0, &problem{err.Error(), "", exitFailed, err}
@@ -152,7 +157,7 @@ func (a *app) renewals(c *client.Client, o *dueOptions) (all []*renewing, failur
 			continue
 		}
 		seen[p.Key] = true
-		all = append(all, &renewing{app: a, agent: c, options: &o.renewOptions, profile: p})
+		all = append(all, &renewing{app: a, options: &o.renewOptions, profile: p})
 	}
 	return all, failures, nil
 }

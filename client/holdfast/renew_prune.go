@@ -12,12 +12,12 @@ import (
 const keepExpired = 24 * time.Hour
 
 // pruneAll deletes old generations. It returns how many could not be.
-func (a *app) pruneAll(ctx context.Context, c *client.Client, all []*renewing) (failures int) {
+func (a *app) pruneAll(ctx context.Context, all []*renewing) (failures int) {
 	for _, r := range all {
 		if r.key == nil { // nothing signs in; what is there may be wanted to find out why
 			continue
 		}
-		set, err := c.Generations(ctx, r.profile.Key)
+		set, err := r.agent.Generations(ctx, r.profile.Key)
 		if err != nil {
 			failures += r.fail(err)
 			continue
@@ -26,7 +26,7 @@ func (a *app) pruneAll(ctx context.Context, c *client.Client, all []*renewing) (
 			if client.Generation(k.Name) >= client.Generation(r.key.Info().Name) || !expiredLongAgo(k.Chain) {
 				continue
 			}
-			if err := c.DeleteKey(ctx, k.Name); err != nil {
+			if err := r.agent.DeleteKey(ctx, k.Name); err != nil {
 				failures += r.fail(err)
 				continue
 			}

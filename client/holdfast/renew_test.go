@@ -3,6 +3,8 @@ package main
 import (
 	"crypto/x509/pkix"
 	"encoding/json"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -138,7 +140,7 @@ func TestRenewByKey(t *testing.T) {
 // What is due is renewed, and nothing is said where nothing is.
 func TestRenewDue(t *testing.T) {
 	c := withCluster(t)
-	c.run("renew", "--due").silent(t)
+	command{socket: "/nowhere"}.run("renew", "--due").silent(t) // there is nothing to ask an agent about
 	c.enroll(t, "early", -69*time.Minute, 31*time.Minute)
 	c.enroll(t, "other", -99*time.Minute, time.Minute) // nobody's to renew
 	c.change(t, "other", func(p *profile.Profile) { p.Renewal.SignerName = "" })
@@ -163,6 +165,19 @@ func (r result) silent(t *testing.T) {
 	if r.code != 0 || r.stdout+r.stderr != "" {
 		t.Errorf("got %+v, want silence", r)
 	}
+}
+
+// A profile that cannot be read, and an agent that is not there, are failures.
+func TestRenewDueCannot(t *testing.T) {
+	c := withCluster(t)
+	c.enroll(t, "late", -71*time.Minute, 29*time.Minute)
+	check(t, os.WriteFile(filepath.Join(profile.Directory(false), "bad.yaml"), []byte("keys: x\n"), 0o600))
+	got := c.run("renew", "--due")
+	got.want(t, 1, "profile bad: ", "bad.yaml:1")
+	if !strings.Contains(got.stdout, "late: key late renewed") {
+		t.Errorf("got %q", got.stdout)
+	}
+	command{socket: "/nowhere"}.run("renew", "--due").want(t, 3, "/nowhere")
 }
 
 // One that fails does not keep the others from their renewal.
