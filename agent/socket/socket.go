@@ -42,7 +42,7 @@ func Activated(l *net.UnixListener) *Socket {
 // at which the socket is more open than mode. Listen sets the process's umask
 // while it binds: call it before other goroutines make files.
 func Listen(path string, mode fs.FileMode) (*Socket, error) {
-	lock, err := lockFile(path + ".lock")
+	lock, err := Lock(path + ".lock")
 	if err != nil {
 		return nil, err
 	}
@@ -54,8 +54,9 @@ func Listen(path string, mode fs.FileMode) (*Socket, error) {
 	return s, nil
 }
 
-// lockFile takes the lock at path and writes our pid into it.
-func lockFile(path string) (*os.File, error) {
+// Lock takes the lock at path and writes our pid into it: the error says who has
+// it. Closing the file, or the end of the process, gives it back.
+func Lock(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
 	if err != nil {
 		return nil, err

@@ -18,6 +18,10 @@ import (
 	"holdfast/client/varlink"
 )
 
+// ticketMargin is how long before its end a ticket should not be used any more: a
+// tenth of its lifetime.
+const ticketMargin = time.Minute
+
 // silence is how long a caller with `more` is left without a word.
 const silence = time.Second
 
@@ -162,7 +166,7 @@ func (r *request) ticket(ctx context.Context, prof *profile.Profile, holder tick
 		return wire.Credential{}, err
 	}
 	b.holders.put(holder, r.caller.Identity, issued.Expires)
-	return wire.Credential{Token: issued.Token, ExpirationTimestamp: issued.Expires}, nil
+	return wire.Credential{Token: issued.Token, ExpirationTimestamp: issued.Expires.Add(-ticketMargin)}, nil
 }
 
 // minted obtains a certificate or a token.

@@ -2,6 +2,8 @@ package broker_test
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"net"
 	"net/http"
 	"os"
@@ -16,6 +18,8 @@ import (
 	agentwire "holdfast/agent/wire"
 	"holdfast/client/broker/wire"
 	"holdfast/client/profile"
+	"holdfast/client/socket"
+	"holdfast/client/varlink"
 	"holdfast/test/daemon"
 )
 
@@ -23,7 +27,14 @@ import (
 // key in the TPM, and one signature serves many.
 func TestProxyMode(t *testing.T) {
 	r := newRig(t)
-	ticket := r.ticket("prod")
+	first, err := r.plugin(wire.GetCredentialParameters{Profile: "prod", Mode: wire.ModeProxy})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if left := time.Until(first.ExpirationTimestamp); left < 8*time.Minute || left > 9*time.Minute {
+		t.Errorf("to be used for %v, want 9 minutes of a ticket's 10", left)
+	}
+	ticket := first.Token
 	for range 3 {
 		line, answer := r.get("prod", ticket, "/whoami")
 		if answer.StatusCode != http.StatusOK || !strings.HasPrefix(line, "alice ") || !strings.HasSuffix(line, ` ""`) {
@@ -402,5 +413,88 @@ func TestHardened(t *testing.T) {
 	limits, err := os.ReadFile("/proc/" + strconv.Itoa(r.broker.Pid()) + "/limits")
 	if err != nil || !strings.Contains(string(limits), "Max core file size        0                    0") {
 		t.Errorf("limits: %v\n%s", err, limits)
+	}
+}
+
+// An agent that takes the call and says nothing is told from one that works: the
+// caller hears what is waited for, and then who it is that hangs.
+func TestHungAgent(t *testing.T) {
+	r := newRig(t)
+	r.ticket("prod")
+	r.agent.Signal(syscall.SIGSTOP)
+	defer r.agent.Signal(syscall.SIGCONT)
+	within(t, "the agent stopped", func() bool {
+		stat, _ := os.ReadFile("/proc/" + strconv.Itoa(r.agent.Pid()) + "/stat")
+		return strings.Contains(string(stat), ") T ")
+	})
+	conn, err := socket.Broker().Connect(t.Context(), r.broker.Socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	var waited []string
+	p := wire.GetCredentialParameters{Profile: "prod", Mode: wire.ModeProxy}
+	err = conn.CallMore(t.Context(), wire.GetCredential, p, func(reply json.RawMessage, _ bool) error {
+		var got wire.GetCredentialReply
+		err := json.Unmarshal(reply, &got)
+		waited = append(waited, got.Waiting)
+		return err
+	})
+	var answered *varlink.Error
+	if !errors.As(err, &answered) || answered.Name != wire.ErrorName(wire.AgentUnreachable) {
+		t.Errorf("got %v, want agent-unreachable", err)
+	}
+	if len(waited) < 2 || !strings.Contains(waited[0], "prod") {
+		t.Errorf("heard %q, want a word each second", waited)
+	}
+}
+
+// The machine's broker lets everybody ask how it is, and shows them nothing else.
+func TestSystemMode(t *testing.T) {
+	r := newRig(t, func(r *rig) { r.options.Args = append(r.options.Args, "--system") })
+	if s := r.broker.GetStatus(); s.Mode != "system" || len(s.Profiles) != 1 {
+		t.Errorf("root sees %+v", s)
+	}
+	r.broker.Open()
+	unix, err := r.broker.DialAs(1234)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn := varlink.NewConn(unix)
+	defer conn.Close()
+	var s wire.GetStatusReply
+	if err := conn.Call(t.Context(), wire.GetStatus, wire.Empty{}, &s); err != nil || len(s.Profiles) != 0 || len(s.Notices) != 0 || s.Endpoint.Address == "" {
+		t.Errorf("another user sees %+v, %v", s, err)
+	}
+	for _, method := range []string{wire.GetCredential, wire.Forget} {
+		p := map[string]string{"profile": "prod"}
+		if method == wire.GetCredential {
+			p["mode"] = wire.ModeProxy
+		}
+		err := conn.Call(t.Context(), method, p, nil)
+		var answered *varlink.Error
+		if !errors.As(err, &answered) || answered.Name != wire.ErrorName(keys.Denied) {
+			t.Errorf("%s: got %v, want denied", method, err)
+		}
+	}
+}
+
+// A TPM that was cleared never gives back the proxy's key: there is a new one, and
+// somebody has to write the kubeconfigs again.
+func TestLostLoopbackKey(t *testing.T) {
+	r := newRig(t)
+	before := r.broker.GetStatus().Endpoint
+	r.broker.Stop()
+	if err := r.client.DeleteSealed(context.Background(), "broker-loopback"); err != nil {
+		t.Fatal(err)
+	}
+	r.options.Dir, r.options.Profiles = r.broker.Dir, nil
+	r.broker = daemon.StartBroker(t, r.options)
+	s := r.broker.GetStatus()
+	if s.Endpoint.Address != before.Address || s.Endpoint.Certificate == before.Certificate {
+		t.Errorf("got %+v, want the same address and another certificate", s.Endpoint)
+	}
+	if len(s.Notices) != 1 || !strings.Contains(s.Notices[0].Hint, "holdfast kubeconfig add") {
+		t.Errorf("notices: %+v", s.Notices)
 	}
 }

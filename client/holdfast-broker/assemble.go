@@ -62,9 +62,11 @@ func assemble(c *config, log *slog.Logger) (_ *daemon, err error) {
 	for _, l := range passed {
 		d.opened = append(d.opened, l)
 	}
-	if err := prepareState(c.state); err != nil {
+	lock, err := lockState(c.state)
+	if err != nil {
 		return nil, fmt.Errorf("state: %w", err)
 	}
+	d.opened = append(d.opened, lock)
 	agent := client.New(&client.Options{Socket: c.agentSocket, Timeout: agentPatience})
 	d.opened = append(d.opened, agent)
 	d.broker, err = broker.New(broker.Options{
@@ -78,13 +80,16 @@ func assemble(c *config, log *slog.Logger) (_ *daemon, err error) {
 	return d, d.listen(passed[brokerSocket], mode)
 }
 
-// prepareState makes the state directory, which is this uid's alone, and keeps
-// another broker out of it: two would take each other's port and key.
-func prepareState(dir string) error {
+// lockState makes the state directory, which is this uid's alone, and keeps another
+// broker out of it: two would take each other's port and key.
+func lockState(dir string) (io.Closer, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return err
+		return nil, err
 	}
-	return trust.CheckPrivate(dir)
+	if err := trust.CheckPrivate(dir); err != nil {
+		return nil, err
+	}
+	return socket.Lock(filepath.Join(dir, "lock"))
 }
 
 // listen makes the socket unless systemd has passed it. A user's own directory is

@@ -54,6 +54,11 @@ func TestSecondBroker(t *testing.T) {
 	if code := second.Exit(); code != 1 || !strings.Contains(second.Log(), "already running, pid") {
 		t.Errorf("got %d\n%s", code, second.Log())
 	}
+	elsewhere := filepath.Join(daemon.Dir(t), "b.sock")
+	third := daemon.LaunchBroker(t, daemon.BrokerOptions{Dir: first.Dir, Args: []string{"--socket", elsewhere}})
+	if code := third.Exit(); code != 1 || !strings.Contains(third.Log(), "lock: already running, pid") {
+		t.Errorf("on another socket, in the same state: got %d\n%s", code, third.Log())
+	}
 	if s := first.GetStatus(); s.PID != first.Pid() {
 		t.Errorf("got process %d", s.PID)
 	}

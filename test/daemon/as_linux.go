@@ -21,13 +21,29 @@ func (p *process) DialAs(uid int) (net.Conn, error) {
 		err  error
 	}
 	done := make(chan result)
-	go func() {
-		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
+	go offMainThread(func() {
 		conn, err := dialAs(p.Socket, uid)
 		done <- result{conn, err}
-	}()
+	})
 	r := <-done
 	return r.conn, r.err
+}
+
+// offMainThread runs do on a thread that ends with it. The main thread never ends,
+// and /proc shows its identity as the whole process's.
+func offMainThread(do func()) {
+	runtime.LockOSThread() // and never unlocked, but on the main thread
+	if unix.Gettid() != unix.Getpid() {
+		do()
+		return
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		offMainThread(do) // on another thread, since this one is taken
+	}()
+	<-done
+	runtime.UnlockOSThread()
 }
 
 // dialAs leaves the thread with the other identity. The raw system calls act on
