@@ -235,3 +235,23 @@ func TestKubeconfigAddSeveralFiles(t *testing.T) {
 	h.run("kubeconfig", "remove", "kind-dev").want(t, 0)
 	h.unchanged(t)
 }
+
+// A profile without its kubeconfig is taken back: the one that was there is there
+// again.
+func TestKubeconfigAddWritesBothOrNeither(t *testing.T) {
+	h := setUp(t)
+	// The lock's name is as long as a name can be, and that of the new file longer.
+	long := filepath.Join(filepath.Dir(h.config), strings.Repeat("c", 250))
+	check(t, os.Rename(h.config, long))
+	h.config = long
+	t.Setenv("KUBECONFIG", long)
+	h.run("kubeconfig", "add", "kind-dev", "--key", "alice").want(t, 1, "file name too long")
+	h.unchanged(t)
+	check(t, profile.Write(h.profiles, &profile.Profile{
+		Name: "kind-dev", Key: "team", Cluster: profile.Cluster{Server: "https://10.0.0.1:6443", CertificateAuthorityData: string(h.ca)},
+	}))
+	h.run("kubeconfig", "add", "kind-dev", "--key", "alice").want(t, 1, "file name too long")
+	if profiles, _, err := profile.Load(h.profiles); err != nil || profiles["kind-dev"] == nil || profiles["kind-dev"].Key != "team" {
+		t.Errorf("got %v, %v, want the profile as it was", profiles, err)
+	}
+}

@@ -35,29 +35,25 @@ func editFile(ctx context.Context, path string, change func([]byte) ([]byte, err
 	return nil
 }
 
-// writeAll writes the profile and the kubeconfig, or neither: that the kubeconfig
-// can be edited is tried first.
+// writeAll writes the profile and the kubeconfig, or neither.
 func (o *addOptions) writeAll(ctx context.Context, file string, p, known *profile.Profile, e *edit.Entry) error {
-	add := func(data []byte) ([]byte, error) { return edit.Add(data, e) }
-	tried := func(data []byte) ([]byte, error) {
-		_, err := add(data)
-		return data, err
-	}
-	if err := editFile(ctx, file, tried); err != nil {
-		return err
-	}
 	dir := profile.Directory(o.system)
-	if err := profile.Write(dir, p); err != nil {
-		return &problem{err.Error(), "", exitFailed, err}
-	}
-	err := editFile(ctx, file, add)
-	if err != nil && known == nil {
+	written := false
+	err := editFile(ctx, file, func(data []byte) ([]byte, error) {
+		edited, err := edit.Add(data, e)
+		if err == nil {
+			err = profile.Write(dir, p)
+			written = err == nil
+		}
+		return edited, err
+	})
+	switch {
+	case err == nil || !written:
+		return err
+	case known == nil:
 		return errors.Join(err, profile.Remove(dir, p.Name))
 	}
-	if err != nil {
-		return errors.Join(err, profile.Write(dir, known))
-	}
-	return nil
+	return errors.Join(err, profile.Write(dir, known))
 }
 
 // added tells the person what was done, and what to do next.

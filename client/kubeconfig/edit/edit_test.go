@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"errors"
 	"os"
+	"os/exec"
 	"strings"
 	"testing"
 
 	"holdfast/client/kubeconfig"
+	"holdfast/test/kubectl"
 )
 
 // person is a kubeconfig as people have them: with comments, words that nobody
@@ -254,6 +256,10 @@ func TestAddRefuses(t *testing.T) {
 		{"anchored user to replace", "'kind-admin'", "&a kind-admin", "user is missing, empty, or written", func(e *Entry) { e.Replace = true }, true},
 		{"no user to replace", "user: 'kind-admin'", "usr: x", "user is missing", func(e *Entry) { e.Replace = true }, true},
 		{"no current context to use", "current-context: kind\n", "", "current-context is missing", func(e *Entry) { e.Use = true }, true},
+		{
+			"a context that stands for two", "namespace: tools\n    name: kind\n", "namespace: tools\n    name: kind\n  - {name: two, context: *c}\n",
+			"would not say what it is to say", func(e *Entry) { e.Replace = true }, true,
+		},
 		{"list", person, "- a\n", "", nil, false},
 		{"nothing", person, "", "", nil, false},
 		{"broken", "users:", "users: [", "", nil, false},
@@ -261,6 +267,9 @@ func TestAddRefuses(t *testing.T) {
 	for _, c := range cases {
 		t.Run(c.about, func(t *testing.T) {
 			text := strings.Replace(person, c.old, c.new, 1)
+			if strings.Contains(text, "*c}") {
+				text = strings.Replace(text, "- context:\n", "- context: &c\n", 1)
+			}
 			if text == person {
 				t.Fatalf("nothing changed: no %q", c.old)
 			}
@@ -276,6 +285,39 @@ func TestAddRefuses(t *testing.T) {
 	}
 	if _, err := Remove([]byte(person), "kind-admin"); err == nil {
 		t.Error("Remove took out a user that is not ours")
+	}
+}
+
+// Whoever wrote the file also chose what Remove puts back.
+func TestRemoveOfForgedRecord(t *testing.T) {
+	e := entry("kind")
+	e.Replace = true
+	good := string(mustAdd(t, person, e))
+	for _, forged := range []string{
+		`"kind\n      x: other"`, `"kind\n    name: kind\n  - name: more\n    context:\n      cluster: kind"`, `"[unclosed"`, `"kind\ncurrent-context: x"`,
+	} {
+		text := strings.Replace(good, "cluster: kind\n          user", "cluster: "+forged+"\n          user", 1)
+		if text == good {
+			t.Fatalf("there is no record in\n%s", good)
+		}
+		if got, err := Remove([]byte(text), e.Name); !errors.Is(err, ErrLayout) {
+			t.Errorf("%s: got %s, %v, want an error", forged, got, err)
+		}
+	}
+}
+
+// A stock kubectl reads what is written.
+func TestKubectlJudges(t *testing.T) {
+	program := kubectl.Path(t)
+	for about, text := range layouts() {
+		e := entry(contextOf(text))
+		e.Use = true
+		path := put(t, t.TempDir()+"/config", string(mustAdd(t, text, e)))
+		cmd := exec.Command(program, "--kubeconfig", path, "config", "view", "--minify", "--raw", "-o", "jsonpath={.clusters[0].cluster.server} {.users[0].user.exec.installHint}")
+		out, err := cmd.CombinedOutput()
+		if want := e.Cluster.Server + " " + e.User.Exec.InstallHint; err != nil || string(out) != want {
+			t.Errorf("%s: got %q, %v, want %q", about, out, err, want)
+		}
 	}
 }
 
