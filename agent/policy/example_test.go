@@ -64,6 +64,10 @@ func TestExampleFileDecides(t *testing.T) {
 	auditor := peer.Identity{UID: 1001, User: "bob", Groups: []uint32{4}}
 	own := policy.Query{Key: "laptop", Owner: 1000, OwnerUser: "alice"}
 	machine := policy.Query{Key: "node", OwnerUser: "root"}
+	deploy := policy.Query{Key: "deploy", OwnerUser: "root"}
+	forDeployer, forAlice := deploy, deploy
+	forDeployer.Reported = &policy.Reported{Unit: "deploy.service"}
+	forAlice.Reported = &policy.Reported{UID: 1000, User: "alice"}
 	shop := policy.Query{Key: "web-shop.3", OwnerUser: "root"}
 	cases := []struct {
 		about string
@@ -87,6 +91,10 @@ func TestExampleFileDecides(t *testing.T) {
 		{"root exports", root, true, policy.Export, machine, "nobody takes key files away", false},
 		{"the kubelet signs in", kubelet, false, policy.SignTLSClient, machine, "the kubelet signs in with the node's key", true},
 		{"the broker signs in", broker, false, policy.SignTLSClient, machine, "the broker signs in", true},
+		{"the broker signs in for the deployer", broker, false, policy.SignTLSClient, forDeployer, "the broker signs in with the deployer's key for the deployer alone", true},
+		{"the broker signs in for alice", broker, false, policy.SignTLSClient, forAlice, "default", false},
+		{"the broker signs in for nobody", broker, false, policy.SignTLSClient, deploy, "default", false},
+		{"root says it is for the deployer", root, false, policy.SignTLSClient, forDeployer, "default", false},
 		{"the broker asks for a certificate", broker, false, policy.SignCertificateRequest, machine, "default", false},
 		{"the broker opens what it sealed", broker, false, policy.Unseal, policy.Query{Key: "broker-loopback", Owner: 998, OwnerUser: "holdfast-broker"}, "people own their keys", true},
 		{"the broker opens what alice sealed", broker, false, policy.Unseal, own, "default", false},

@@ -200,7 +200,7 @@ func TestParseFileTakesTheExample(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, want := len(p.rules), 10; got != want {
+	if got, want := len(p.rules), 11; got != want {
 		t.Errorf("got %d rules, want %d", got, want)
 	}
 }

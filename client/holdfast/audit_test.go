@@ -21,9 +21,11 @@ func TestAuditTail(t *testing.T) {
 		`{"time":"2026-01-02T03:04:05Z","seq":1,"kind":"decision","caller":{"uid":7,"user":"alice","pid":8},"operation":"sign-tls-client","key":"alice","decision":"allow","rule":"own keys"}`,
 		`{"time":"2026-01-02T03:04:05Z","seq":2,"kind":"outcome","operation":"sign-tls-client","outcome":"ok","detail":{"b":"2","a":"1"}}`,
 		`{"time":"2026-01-02T03:04:06Z","seq":3,"kind":"stop"}`,
+		`{"time":"2026-01-02T03:04:07Z","seq":4,"kind":"decision","caller":{"uid":9,"user":"broker","pid":10,"reported":{"uid":1234567,"pid":12,"start":13,"unit":"x.service"}},"decision":"allow"}`,
 	}
 	c := command{socket: agent.Socket}
-	c.run("audit", "tail", "-n", "3").want(t, 0, "TIME", "allow", "sign-tls-client", "alice (uid 7), process 8", "own keys", "ok", `"a":"1","b":"2"`, "stop")
+	c.run("audit", "tail", "-n", "3").want(t, 0, "TIME", "allow", "sign-tls-client", "alice (uid 7), process 8", "own keys", "ok", `"a":"1","b":"2"`, "stop",
+		"uid 1234567, process 12, unit x.service reported by broker (uid 9), process 10")
 	if got := c.run("audit", "tail", "--json"); got.stdout != strings.Join(agent.Records, "\n")+"\n" {
 		t.Errorf("--json: got %q", got.stdout)
 	}

@@ -21,10 +21,14 @@ type checkOptions struct {
 	uid, owner int64
 	gids       []uint
 	unit       string
+	forUID     int64
+	forUnit    string
 	key        string
 	operation  string
 	file       string
 	admin      bool
+	broker     bool
+	profile    string
 	json       bool
 }
 
@@ -35,9 +39,9 @@ func (a *app) policyCommands() *cobra.Command {
 		Long: `Asks the agent's policy, or the one in --file without an agent, whether a user may
 do something with a key, and names the rule that decides. The exit code is 0 when
 it is allowed and 4 when it is denied. With --file alone the file is checked for
-mistakes.
+mistakes. With --broker the file is a broker's.
 
-` + fold("Operations: "+words(policy.Operations())+".", 80),
+` + fold("Operations: "+words(policy.Operations())+". Of a broker: "+words(policy.BrokerOperations())+".", 80),
 		Example: indent("holdfast policy check --uid 1000 --key alice --operation sign-tls-client"),
 		Args:    arguments(),
 		PreRunE: func(*cobra.Command, []string) error { return o.check() },
@@ -47,12 +51,16 @@ mistakes.
 	f.Int64Var(&o.uid, "uid", -1, "the `UID` of the user who asks")
 	f.UintSliceVar(&o.gids, "gid", nil, "the `GID` of a group of the user's, the primary one first; may be given several times")
 	f.StringVar(&o.unit, "unit", "", "the system `UNIT` that the user's process runs in")
+	f.Int64Var(&o.forUID, "for-uid", -1, "the `UID` of the user for whom a broker says that it asks")
+	f.StringVar(&o.forUnit, "for-unit", "", "with --for-uid: the `UNIT` of that user's process")
 	f.StringVar(&o.key, "key", "", "the `NAME` of the key")
 	f.StringVar(&o.operation, "operation", "", "the `OPERATION`, what to do with the key")
 	f.StringVar(&o.file, "file", "", "a policy `FILE` to ask instead of the agent")
 	f.Int64Var(&o.owner, "owner", -1, "with --file: the `UID` that the key belongs to (default the one of --uid)")
 	f.BoolVar(&o.admin, "admin", false, "with --file: as if it came in over the admin socket")
-	noDefault(cmd, "uid", "owner", "gid")
+	f.BoolVar(&o.broker, "broker", false, "the policy in --file is a broker's")
+	f.StringVar(&o.profile, "profile", "", "with --broker: the `NAME` of the profile")
+	noDefault(cmd, "uid", "owner", "gid", "for-uid")
 	complete(cmd, "operation", policy.Operations())
 	jsonFlag(cmd, &o.json)
 	return a.group("policy", "ask what the policy says", "holdfast policy check --uid 1000 --key alice --operation sign-tls-client", cmd)
@@ -64,20 +72,32 @@ func (o *checkOptions) onlyFile() bool { return o.file != "" && o.uid < 0 && o.o
 // check finds mistakes that need neither agent nor file.
 func (o *checkOptions) check() error {
 	switch {
+	case o.broker && o.file == "":
+		return usagef("name the broker's policy with --file", "--broker is for --file")
 	case o.onlyFile():
 		return nil
 	case o.uid < 0 || o.uid >= math.MaxUint32:
 		return usagef("id -u NAME prints a user's", "--uid needs a uid")
 	case o.operation == "":
-		return usagef("one of "+words(policy.Operations()), "--operation is missing")
-	case !slices.Contains(policy.Operations(), policy.Operation(o.operation)):
-		return usagef("one of "+words(policy.Operations()), "there is no operation %q", o.operation)
-	case o.key == "" && !keyless(policy.Operation(o.operation)):
+		return usagef("one of "+words(o.operations()), "--operation is missing")
+	case !slices.Contains(o.operations(), policy.Operation(o.operation)):
+		return usagef("one of "+words(o.operations()), "there is no operation %q", o.operation)
+	case o.broker && (o.key != "" || o.owner >= 0 || o.admin || o.forUID >= 0):
+		return usagef("a broker's policy is about profiles", "--key, --owner, --admin and --for-uid are for an agent's policy")
+	case !o.broker && o.profile != "":
+		return usagef("an agent's policy is about keys", "--profile is for --broker")
+	case o.broker && o.profile == "" && !keyless(policy.Operation(o.operation)):
+		return usagef("--profile names the profile", "--profile is missing: %s concerns a profile", o.operation)
+	case o.key == "" && !o.broker && !keyless(policy.Operation(o.operation)):
 		return usagef("--key names the key that it is done with", "--key is missing: %s concerns a key", o.operation)
 	case o.file == "" && (o.owner >= 0 || o.admin):
 		return usagef("the agent knows whose its keys are", "--owner and --admin are for --file")
 	case o.owner >= math.MaxUint32:
 		return usagef("", "--owner needs a uid")
+	case o.forUID >= math.MaxUint32:
+		return usagef("", "--for-uid needs a uid")
+	case o.forUnit != "" && o.forUID < 0:
+		return usagef("a broker reports both", "--for-unit goes with --for-uid")
 	}
 	if slices.ContainsFunc(o.gids, func(gid uint) bool { return gid >= math.MaxUint32 }) {
 		return usagef("", "--gid needs a gid")
@@ -89,6 +109,14 @@ func (o *checkOptions) check() error {
 		return usageError(err)
 	}
 	return nil
+}
+
+// operations are those that the policy knows.
+func (o *checkOptions) operations() []policy.Operation {
+	if o.broker {
+		return policy.BrokerOperations()
+	}
+	return policy.Operations()
 }
 
 // keyless reports whether an operation concerns no key.
@@ -107,7 +135,7 @@ func (a *app) checkPolicy(ctx context.Context, o *checkOptions) error {
 	var err error
 	switch {
 	case o.onlyFile():
-		if _, err = readPolicy(o.file); err == nil {
+		if _, err = o.read(); err == nil {
 			fmt.Fprintf(a.stdout, "%s is a policy\n", printable(o.file))
 		}
 		return err
@@ -143,14 +171,16 @@ func (a *app) askPolicy(ctx context.Context, o *checkOptions) (wire.CheckPolicyR
 		return wire.CheckPolicyReply{}, err
 	}
 	defer c.Close()
-	return c.CheckPolicy(ctx, wire.CheckPolicyParameters{
-		UID: uint32(o.uid), GIDs: o.groups(), Unit: o.unit, Key: o.key, Operation: o.operation,
-	})
+	p := wire.CheckPolicyParameters{UID: uint32(o.uid), GIDs: o.groups(), Unit: o.unit, Key: o.key, Operation: o.operation, ForUnit: o.forUnit}
+	if o.forUID >= 0 {
+		p.ForUID = new(uint32(o.forUID))
+	}
+	return c.CheckPolicy(ctx, p)
 }
 
 // decide asks the policy file.
 func (o *checkOptions) decide() (wire.CheckPolicyReply, error) {
-	p, err := readPolicy(o.file)
+	p, err := o.read()
 	if err != nil {
 		return wire.CheckPolicyReply{}, err
 	}
@@ -163,10 +193,14 @@ func (o *checkOptions) decide() (wire.CheckPolicyReply, error) {
 	if o.owner >= 0 {
 		owner = uint32(o.owner)
 	}
-	d := p.Decide(policy.Query{
+	q := policy.Query{
 		Peer: id, Admin: o.admin, Operation: policy.Operation(o.operation), Key: o.key,
-		Owner: owner, OwnerUser: names.User(owner),
-	})
+		Owner: owner, OwnerUser: names.User(owner), Profile: o.profile,
+	}
+	if o.forUID >= 0 {
+		q.Reported = &policy.Reported{UID: uint32(o.forUID), User: names.User(uint32(o.forUID)), Unit: o.forUnit}
+	}
+	d := p.Decide(q)
 	reason := d.Reason
 	if d.Where != "" {
 		reason = d.Where + ": " + reason
@@ -174,10 +208,18 @@ func (o *checkOptions) decide() (wire.CheckPolicyReply, error) {
 	return wire.CheckPolicyReply{Allowed: d.Allowed, Rule: d.Rule, Reason: reason}, nil
 }
 
-func readPolicy(path string) (*policy.Policy, error) {
-	p, err := policy.ParseFile(path)
+// readPolicy reads an agent's policy.
+func readPolicy(path string) (*policy.Policy, error) { return (&checkOptions{file: path}).read() }
+
+// read reads the policy in the file.
+func (o *checkOptions) read() (*policy.Policy, error) {
+	parse, program := policy.ParseFile, "an agent"
+	if o.broker {
+		parse, program = policy.ParseBrokerFile, "a broker"
+	}
+	p, err := parse(o.file)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrPermission) {
-		return nil, &problem{err.Error(), "an agent keeps its old policy until the file is right", exitFailed, err}
+		return nil, &problem{err.Error(), program + " keeps its old policy until the file is right", exitFailed, err}
 	}
 	if err != nil {
 		return nil, &problem{err.Error(), "name a file that is there and that you may read", exitFailed, err}

@@ -22,6 +22,13 @@ func TestPolicyCheck(t *testing.T) {
 	if p.UID != 7 || len(p.GIDs) != 2 || p.GIDs[1] != 9 || p.Unit != "x.service" || p.Key != "alice" || p.Operation != "sign-tls-client" {
 		t.Errorf("got %+v on the wire", p)
 	}
+	c.run(append(question, "--for-uid", "0", "--for-unit", "y.service")...).want(t, 0, "allowed")
+	var reported wire.CheckPolicyParameters
+	check(t, json.Unmarshal(agent.Calls(wire.CheckPolicy)[1].Parameters, &reported))
+	if p.ForUID != nil || reported.ForUID == nil || *reported.ForUID != 0 || reported.ForUnit != "y.service" {
+		t.Errorf("got %+v on the wire, then %+v", p, reported)
+	}
+	c.run(append(question, "--for-unit", "y.service")...).want(t, 2, "--for-unit goes with --for-uid")
 	agent.Policy = wire.CheckPolicyReply{Rule: "default", Reason: "no rule matches"}
 	got := c.run(question...)
 	if got.code != 4 || got.stderr != "" {
@@ -92,4 +99,43 @@ func TestPolicyFile(t *testing.T) {
 			t.Errorf("%v: got %+v, want a denial", args, got)
 		}
 	}
+}
+
+func TestPolicyFileNarrowsByReport(t *testing.T) {
+	path := file(t, []byte("version: 1\nrules:\n  - allow: [sign-tls-client]\n    uids: [33]\n    owner: any\n    for-uids: [44]\n    for-units: [x.service]\n"))
+	ask := func(args ...string) result {
+		return command{}.run(append([]string{"policy", "check", "--file", path, "--uid", "33", "--key", "web", "--operation", "sign-tls-client"}, args...)...)
+	}
+	ask("--for-uid", "44", "--for-unit", "x.service").want(t, 0, "allowed")
+	for _, args := range [][]string{{}, {"--for-uid", "44"}, {"--for-uid", "45", "--for-unit", "x.service"}, {"--for-uid", "44", "--for-unit", "y.service"}} {
+		if got := ask(args...); got.code != 4 {
+			t.Errorf("%v: got %+v, want a denial", args, got)
+		}
+	}
+}
+
+func TestPolicyFileOfABroker(t *testing.T) {
+	path := file(t, []byte("version: 1\nrules:\n  - name: dev\n    allow: [proxy]\n    gids: [44]\n    profiles: [dev]\n"))
+	ask := func(args ...string) result {
+		return command{}.run(append([]string{"policy", "check", "--broker", "--file", path}, args...)...)
+	}
+	ask().want(t, 0, "is a policy")
+	command{}.run("policy", "check", "--file", path).want(t, 1, path+":4", "an agent keeps its old policy")
+	command{}.run("policy", "check", "--broker", "--file", file(t, []byte(testPolicy))).want(t, 1, "for a broker", "a broker keeps its old policy")
+	ask("--uid", "7", "--gid", "44", "--profile", "dev", "--operation", "proxy").want(t, 0, "allowed", "dev", path+":3")
+	for _, args := range [][]string{
+		{"--uid", "7", "--profile", "dev", "--operation", "proxy"},
+		{"--uid", "7", "--gid", "44", "--profile", "prod", "--operation", "proxy"},
+		{"--uid", "7", "--gid", "44", "--profile", "dev", "--operation", "token"},
+		{"--uid", "7", "--gid", "44", "--operation", "status"},
+	} {
+		if got := ask(args...); got.code != 4 {
+			t.Errorf("%v: got %+v, want a denial", args, got)
+		}
+	}
+	ask("--uid", "7", "--operation", "proxy").want(t, 2, "--profile is missing")
+	ask("--uid", "7", "--operation", "list").want(t, 2, "there is no operation", "proxy, certificate, token, status")
+	ask("--uid", "7", "--operation", "proxy", "--profile", "dev", "--key", "web").want(t, 2, "for an agent's policy")
+	command{}.run("policy", "check", "--broker", "--uid", "7", "--operation", "status").want(t, 2, "--broker is for --file")
+	command{}.run("policy", "check", "--uid", "7", "--operation", "status", "--profile", "dev").want(t, 2, "--profile is for --broker")
 }
