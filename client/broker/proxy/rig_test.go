@@ -145,7 +145,7 @@ func newRig(t testing.TB, handler http.HandlerFunc) *rig {
 	t.Cleanup(r.pools.close)
 	r.tickets = ticket.New(ticket.Options{})
 	t.Cleanup(r.tickets.Close)
-	own, ca := identity(t)
+	own, ca := identity()
 	r.ca = ca
 	r.proxy = New(Options{
 		Certificate: own, Tickets: r.tickets, Pools: r.pools, Metrics: r.metrics,
@@ -192,11 +192,10 @@ func (r *rig) stop(wait time.Duration) {
 }
 
 // identity makes a certificate like the broker's.
-func identity(t testing.TB) (tls.Certificate, []byte) {
-	t.Helper()
+func identity() (tls.Certificate, []byte) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		t.Fatal(err)
+		panic(err)
 	}
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
@@ -204,7 +203,7 @@ func identity(t testing.TB) (tls.Certificate, []byte) {
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
-		t.Fatal(err)
+		panic(err)
 	}
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 }

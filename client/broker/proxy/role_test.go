@@ -53,6 +53,8 @@ func play(role string) error {
 		return playPlugin(os.Args[1])
 	case "kubectl":
 		return playKubectl()
+	case "broker":
+		return playBroker()
 	}
 	return errors.New("no such role")
 }

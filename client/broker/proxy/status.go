@@ -8,6 +8,8 @@ import (
 	"holdfast/client/broker/upstream"
 )
 
+var _ Pools = (*upstream.Pools)(nil)
+
 // status is metav1.Status of k8s.io/apimachinery, as API servers answer with it.
 type status struct {
 	Kind       string   `json:"kind"`
