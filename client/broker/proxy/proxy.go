@@ -70,7 +70,7 @@ const (
 	headerTimeout = 10 * time.Second // the handshake's too
 	idleTimeout   = 2 * time.Minute
 	maxStreams    = 250       // of one HTTP/2 connection, as kube-apiserver's
-	window        = 256 << 10 // what one request's body may be ahead of the API server
+	window        = 512 << 10 // what one request's body may be ahead of the API server
 )
 
 // New returns a proxy that serves nothing yet. Shut it down.
@@ -90,6 +90,7 @@ func New(o Options) *Proxy {
 		TLSConfig: p.tls(),
 		HTTP2: &http.HTTP2Config{
 			MaxConcurrentStreams:          maxStreams,
+			MaxReadFrameSize:              64 << 10,
 			MaxReceiveBufferPerStream:     window,
 			MaxReceiveBufferPerConnection: 1 << 20,
 		},
@@ -109,9 +110,10 @@ func New(o Options) *Proxy {
 // whose answer can say what is wrong, as a failed handshake cannot.
 func (p *Proxy) tls() *tls.Config {
 	return &tls.Config{
-		MinVersion:             tls.VersionTLS13,
-		Certificates:           []tls.Certificate{p.options.Certificate},
-		SessionTicketsDisabled: true, // each kubectl is another process; and a session is bound to no name
+		MinVersion:                  tls.VersionTLS13,
+		Certificates:                []tls.Certificate{p.options.Certificate},
+		DynamicRecordSizingDisabled: true, // small records are for slow links
+		SessionTicketsDisabled:      true, // each kubectl is another process; and a session is bound to no name
 	}
 }
 

@@ -118,7 +118,7 @@ func newPools(server string, certificate []byte) *pools {
 	config := &tls.Config{RootCAs: roots, ServerName: "example.com"}
 	return &pools{
 		server: server,
-		both:   &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true, DisableCompression: true},
+		both:   &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true, DisableCompression: true, HTTP2: &http.HTTP2Config{MaxReadFrameSize: 256 << 10, MaxReceiveBufferPerStream: 1 << 20, MaxReceiveBufferPerConnection: 2 << 20}},
 		http1:  &http.Transport{TLSClientConfig: config.Clone(), DisableCompression: true, TLSNextProto: map[string]func(string, *tls.Conn) http.RoundTripper{}},
 	}
 }
