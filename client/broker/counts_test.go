@@ -14,6 +14,7 @@ import (
 	"holdfast/agent/keys"
 	"holdfast/agent/metrics"
 	"holdfast/client"
+	"holdfast/client/broker/fault"
 	"holdfast/client/broker/minted"
 	"holdfast/client/broker/upstream"
 	"holdfast/client/broker/wire"
@@ -34,15 +35,15 @@ func TestExitCodes(t *testing.T) {
 		{&keys.Error{Kind: keys.PINBlocked}, keys.PINBlocked, "5"},
 		{&keys.Error{Kind: keys.TouchTimeout}, keys.TouchTimeout, "5"},
 		{&keys.Error{Kind: keys.Busy}, keys.Busy, "1"},
-		{unreachable, wire.AgentUnreachable, "3"},
-		{fmt.Errorf("loopback: %w", unreachable), wire.AgentUnreachable, "3"},
-		{&upstream.Error{Kind: "agent"}, wire.AgentUnreachable, "3"},
-		{&upstream.Error{Kind: "network"}, wire.Upstream, "1"},
+		{unreachable, fault.AgentUnreachable, "3"},
+		{fmt.Errorf("loopback: %w", unreachable), fault.AgentUnreachable, "3"},
+		{&upstream.Error{Kind: "agent"}, fault.AgentUnreachable, "3"},
+		{&upstream.Error{Kind: "network"}, fault.Upstream, "1"},
 		{&upstream.Error{Kind: "key", Err: &keys.Error{Kind: keys.PINRequired}}, keys.PINRequired, "5"},
-		{&kubernetes.StatusError{Code: 503}, wire.Upstream, "1"},
-		{&minted.Error{Err: unreachable}, wire.AgentUnreachable, "3"},
-		{&minted.Error{Err: &kubernetes.StatusError{Code: 403}}, wire.Upstream, "1"},
-		{&minted.Error{Err: errors.New("odd")}, wire.Upstream, "1"},
+		{&kubernetes.StatusError{Code: 503}, fault.Upstream, "1"},
+		{&minted.Error{Err: unreachable}, fault.AgentUnreachable, "3"},
+		{&minted.Error{Err: &kubernetes.StatusError{Code: 403}}, fault.Upstream, "1"},
+		{&minted.Error{Err: errors.New("odd")}, fault.Upstream, "1"},
 		{&minted.Error{Err: &keys.Error{Kind: keys.Denied}}, keys.Denied, "4"},
 		{context.DeadlineExceeded, keys.Deadline, "1"},
 		{context.Canceled, keys.Internal, "3"},

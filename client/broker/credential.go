@@ -11,6 +11,7 @@ import (
 	"holdfast/agent/keys"
 	"holdfast/agent/peer"
 	"holdfast/client"
+	"holdfast/client/broker/fault"
 	"holdfast/client/broker/minted"
 	"holdfast/client/broker/ticket"
 	"holdfast/client/broker/wire"
@@ -219,7 +220,7 @@ func patiently(ctx context.Context, do func(context.Context) error) error {
 		switch {
 		case errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil:
 			return &keys.Error{
-				Kind:    wire.AgentUnreachable,
+				Kind:    fault.AgentUnreachable,
 				Message: fmt.Sprintf("the agent gave no answer within %s", hung),
 				Hint:    "it hangs: restart it (systemctl --user restart holdfast-agent), and look at its log",
 				Err:     err,

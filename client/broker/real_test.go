@@ -16,6 +16,7 @@ import (
 
 	"holdfast/agent/keys"
 	agentwire "holdfast/agent/wire"
+	"holdfast/client/broker/fault"
 	"holdfast/client/broker/wire"
 	"holdfast/client/profile"
 	"holdfast/client/socket"
@@ -166,7 +167,7 @@ func TestAgentAway(t *testing.T) {
 	r.ticket("prod")
 	r.agent.Stop()
 	_, err := r.plugin(asked)
-	if e, ok := keys.AsError(err); !ok || e.Kind != wire.AgentUnreachable || e.Hint == "" {
+	if e, ok := keys.AsError(err); !ok || e.Kind != fault.AgentUnreachable || e.Hint == "" {
 		t.Errorf("without an agent: %v, want agent-unreachable with a hint", err)
 	}
 	if n := r.metric("holdfast_broker_plugin_answers_total", "code", "3", "mode", "proxy"); n != 1 {
@@ -441,7 +442,7 @@ func TestHungAgent(t *testing.T) {
 		return err
 	})
 	var answered *varlink.Error
-	if !errors.As(err, &answered) || answered.Name != wire.ErrorName(wire.AgentUnreachable) {
+	if !errors.As(err, &answered) || answered.Name != fault.Name(fault.AgentUnreachable) {
 		t.Errorf("got %v, want agent-unreachable", err)
 	}
 	if len(waited) < 2 || !strings.Contains(waited[0], "prod") {
@@ -473,7 +474,7 @@ func TestSystemMode(t *testing.T) {
 		}
 		err := conn.Call(t.Context(), method, p, nil)
 		var answered *varlink.Error
-		if !errors.As(err, &answered) || answered.Name != wire.ErrorName(keys.Denied) {
+		if !errors.As(err, &answered) || answered.Name != fault.Name(keys.Denied) {
 			t.Errorf("%s: got %v, want denied", method, err)
 		}
 	}

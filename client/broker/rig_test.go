@@ -25,6 +25,7 @@ import (
 	"holdfast/agent/keys"
 	agentwire "holdfast/agent/wire"
 	"holdfast/client"
+	"holdfast/client/broker/fault"
 	"holdfast/client/broker/wire"
 	"holdfast/client/clienttest"
 	"holdfast/client/profile"
@@ -94,9 +95,9 @@ func call(path, method string, in, out any) error {
 	err = conn.Call(ctx, method, in, out)
 	var answered *varlink.Error
 	if errors.As(err, &answered) {
-		var p wire.ErrorParameters
+		var p fault.Parameters
 		json.Unmarshal(answered.Parameters, &p)
-		if e, ok := wire.ToError(answered.Name, p); ok {
+		if e, ok := fault.To(answered.Name, p); ok {
 			return e
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"holdfast/agent/peer"
 	"holdfast/agent/policy"
 	"holdfast/client"
+	"holdfast/client/broker/fault"
 	"holdfast/client/broker/minted"
 	"holdfast/client/broker/upstream"
 	"holdfast/client/broker/wire"
@@ -73,7 +74,7 @@ func (b *Broker) wireError(err error) (string, any) {
 	if known.Kind == keys.Internal && !errors.Is(err, context.Canceled) {
 		b.Log.Error("request", "error", err)
 	}
-	name, parameters := wire.FromError(known)
+	name, parameters := fault.From(known)
 	return name, parameters
 }
 
@@ -84,7 +85,7 @@ func toKnown(err error) *keys.Error {
 	var status *kubernetes.StatusError
 	var unminted *minted.Error
 	if errors.As(err, &unminted) { // its cause says of which kind it is
-		e := &keys.Error{Kind: wire.Upstream, Message: unminted.Message, Hint: unminted.Hint, RetryAfter: unminted.RetryAfter, Err: err}
+		e := &keys.Error{Kind: fault.Upstream, Message: unminted.Message, Hint: unminted.Hint, RetryAfter: unminted.RetryAfter, Err: err}
 		if cause := toKnown(unminted.Err); cause.Kind != keys.Internal {
 			e.Kind = cause.Kind
 		}
@@ -95,15 +96,15 @@ func toKnown(err error) *keys.Error {
 	}
 	switch {
 	case errors.As(err, &unreachable):
-		return &keys.Error{Kind: wire.AgentUnreachable, Message: unreachable.Reason, Hint: unreachable.Hint, Err: err}
+		return &keys.Error{Kind: fault.AgentUnreachable, Message: unreachable.Reason, Hint: unreachable.Hint, Err: err}
 	case errors.As(err, &failed):
-		kind := wire.Upstream
+		kind := fault.Upstream
 		if failed.Kind == "agent" {
-			kind = wire.AgentUnreachable
+			kind = fault.AgentUnreachable
 		}
 		return &keys.Error{Kind: kind, Message: failed.Message, Hint: failed.Hint, Err: err}
 	case errors.As(err, &status):
-		return &keys.Error{Kind: wire.Upstream, Message: status.Message, RetryAfter: status.After, Err: err}
+		return &keys.Error{Kind: fault.Upstream, Message: status.Message, RetryAfter: status.After, Err: err}
 	case errors.Is(err, context.DeadlineExceeded):
 		return &keys.Error{Kind: keys.Deadline, Message: "the request took too long", Hint: "`holdfast status` shows what the broker and the agent wait for", Err: err}
 	}
@@ -132,7 +133,7 @@ func exitCode(err error) string {
 		return exitDenied
 	case keys.PINRequired, keys.PINBlocked, keys.TouchTimeout:
 		return exitPerson
-	case wire.AgentUnreachable:
+	case fault.AgentUnreachable:
 		return exitUnreachable
 	}
 	return exitFailed

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 
+	"holdfast/client/broker/fault"
 	"holdfast/client/broker/wire"
 	"holdfast/client/socket"
 	"holdfast/client/varlink"
@@ -45,9 +46,9 @@ func brokerError(path string, err error) error {
 	case errors.As(err, &unreachable), errors.Is(err, context.Canceled):
 		return err
 	case errors.As(err, &answered):
-		var p wire.ErrorParameters
+		var p fault.Parameters
 		if json.Unmarshal(answered.Parameters, &p) == nil {
-			if e, ok := wire.ToError(answered.Name, p); ok {
+			if e, ok := fault.To(answered.Name, p); ok {
 				return e
 			}
 		}

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"holdfast/agent/keys"
+	"holdfast/client/broker/fault"
 	"holdfast/client/broker/wire"
 	"holdfast/client/clienttest"
 	"holdfast/client/profile"
@@ -41,7 +42,7 @@ func startBroker(t *testing.T) *standIn {
 		return call.Reply(b.answer())
 	}
 	service := &varlink.Service{
-		OnError: func(err error) (string, any) { name, p := wire.FromError(err); return name, p },
+		OnError: func(err error) (string, any) { name, p := fault.From(err); return name, p },
 		Interfaces: []varlink.Interface{{
 			Name: wire.Interface, Description: varlink.BrokerDescription(), Methods: map[string]varlink.Method{"GetStatus": status},
 		}},

@@ -1,12 +1,10 @@
-package wire
+package wire_test
 
 import (
-	"errors"
-	"reflect"
 	"testing"
-	"time"
 
-	"holdfast/agent/keys"
+	"holdfast/client/broker/fault"
+	"holdfast/client/broker/wire"
 	"holdfast/client/varlink"
 	"holdfast/client/varlink/varlinktest"
 )
@@ -14,37 +12,20 @@ import (
 // Whatever the interface file has must be here.
 func TestInterfaceFile(t *testing.T) {
 	i := varlinktest.Interface{
-		Name: Interface, Description: varlink.BrokerDescription(), File: "wire.go", Parameters: ErrorParameters{},
+		Name: wire.Interface, Description: varlink.BrokerDescription(), File: "wire.go", Parameters: fault.Parameters{},
 		Methods: map[string]varlinktest.Types{
-			GetCredential: {GetCredentialParameters{}, GetCredentialReply{}},
-			Forget:        {ForgetParameters{}, Empty{}},
-			GetStatus:     {Empty{}, GetStatusReply{}},
-			GetMetrics:    {Empty{}, GetMetricsReply{}},
+			wire.GetCredential: {wire.GetCredentialParameters{}, wire.GetCredentialReply{}},
+			wire.Forget:        {wire.ForgetParameters{}, wire.Empty{}},
+			wire.GetStatus:     {wire.Empty{}, wire.GetStatusReply{}},
+			wire.GetMetrics:    {wire.Empty{}, wire.GetMetricsReply{}},
 		},
-		Constants: []string{ModeProxy, ModeCertificate, ModeToken},
+		Constants: []string{wire.ModeProxy, wire.ModeCertificate, wire.ModeToken},
 	}
-	for _, kind := range Kinds() {
-		i.Errors = append(i.Errors, ErrorName(kind))
-		if got, ok := KindOf(ErrorName(kind)); !ok || got != kind {
-			t.Errorf("KindOf(%s): got %s, %v", ErrorName(kind), got, ok)
+	for _, kind := range fault.Kinds() {
+		i.Errors = append(i.Errors, fault.Name(kind))
+		if got, ok := fault.KindOf(fault.Name(kind)); !ok || got != kind {
+			t.Errorf("KindOf(%s): got %s, %v", fault.Name(kind), got, ok)
 		}
 	}
 	varlinktest.Check(t, i)
-}
-
-func TestErrorsCross(t *testing.T) {
-	for _, kind := range Kinds() {
-		want := &keys.Error{Kind: kind, Message: "a fact", Hint: "a step", RetryAfter: 1500 * time.Millisecond}
-		got, ok := ToError(FromError(want))
-		if !ok || !reflect.DeepEqual(got, want) {
-			t.Errorf("%s: got %+v, %v, want %+v", kind, got, ok, want)
-		}
-	}
-	name, parameters := FromError(errors.New("secret"))
-	if want := (ErrorParameters{Message: "internal error", Hint: "the broker's log has the cause"}); name != Interface+".Internal" || parameters != want {
-		t.Errorf("an error of no kind: got %s %+v", name, parameters)
-	}
-	if _, ok := ToError("io.holdfast.Agent.Denied", ErrorParameters{}); ok {
-		t.Error("an error of the agent's became one of ours")
-	}
 }
