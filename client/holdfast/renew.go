@@ -124,6 +124,7 @@ type renewing struct {
 	result  *issued
 	failed  error
 	after   time.Time // no other try before
+	busy    bool      // a renewal is under way, and the rest is its own
 }
 
 // look finds the current key, its certificate, and when it is to be renewed.

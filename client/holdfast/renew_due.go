@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
-	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -69,7 +67,7 @@ certificate expired more than a day ago.`,
 			for _, r := range all {
 				r.agent = c
 			}
-			return a.renewDue(ctx, all, failures, &o)
+			return (&dueRun{app: a, options: &o, all: all, failures: failures, done: make(chan finished)}).run(ctx)
 		}),
 	}
 	f := cmd.Flags()
@@ -79,64 +77,6 @@ certificate expired more than a day ago.`,
 	f.BoolVar(&o.prune, "prune", false, "delete keys of earlier generations whose certificate expired more than a day ago")
 	o.flags(cmd)
 	return cmd
-}
-
-// restTime is how long a key is left alone after a renewal, whatever the new
-// certificate's times are: a signer whose clock is far off must not be asked
-// without end.
-const restTime = time.Minute
-
-// retryAfter is when a run that goes on tries again what has failed.
-const retryAfter = 5 * time.Minute
-
-// renewDue renews what is due, and with --within goes on until nothing is planned
-// so soon.
-func (a *app) renewDue(ctx context.Context, all []*renewing, failures int, o *dueOptions) error {
-	for {
-		due, next, failed := a.survey(ctx, all, o.within)
-		failures += failed + a.renewAll(ctx, due, o.json)
-		if isInterrupted(ctx) {
-			return ctx.Err()
-		}
-		if len(due) > 0 {
-			continue
-		}
-		if next.IsZero() {
-			break
-		}
-		if err := until(ctx, next); err != nil {
-			return err
-		}
-	}
-	if o.prune {
-		failures += a.pruneAll(ctx, all)
-	}
-	return a.renewed(all, failures, o.json)
-}
-
-// survey returns what is due now, the next moment that is planned within so long,
-// or none, and how many could not be looked at.
-func (a *app) survey(ctx context.Context, all []*renewing, within time.Duration) (due []*renewing, next time.Time, failures int) {
-	now := time.Now()
-	for _, r := range all {
-		if !r.after.After(now) {
-			failures += a.lookAt(ctx, r)
-		}
-		if r.failed != nil { // tried again only while others are waited for
-			continue
-		}
-		at := r.planned
-		if r.after.After(at) {
-			at = r.after
-		}
-		switch {
-		case !at.After(now):
-			due = append(due, r)
-		case !at.After(now.Add(within)) && (next.IsZero() || at.Before(next)):
-			next = at
-		}
-	}
-	return due, next, failures
 }
 
 // renewals is the profiles whose certificates this tool renews. Those with a fault
@@ -162,53 +102,6 @@ func (a *app) renewals(o *dueOptions) (all []*renewing, failures int, err error)
 	return all, failures, nil
 }
 
-// lookAt finds out when a renewal is planned. It returns 1 when it could not.
-func (a *app) lookAt(ctx context.Context, r *renewing) int {
-	r.failed = nil
-	if err := r.look(ctx); err != nil {
-		return r.fail(err)
-	}
-	return 0
-}
-
-// fail notes and tells a failure, in one line for logs.
-func (r *renewing) fail(err error) int {
-	r.failed, r.after = aboutKey(r.profile.Key, err), time.Now().Add(retryAfter)
-	p := explain(r.failed)
-	text := r.profile.Name + ": " + strings.ReplaceAll(p.message, "\n", "; ")
-	if p.hint != "" {
-		text += " (" + p.hint + ")"
-	}
-	r.app.tell("error", text)
-	return 1
-}
-
-// renewAll renews at the same time, so that one that waits for its approval does
-// not keep others from their moment. It returns how many failed.
-func (a *app) renewAll(ctx context.Context, due []*renewing, quiet bool) (failures int) {
-	errs := make([]error, len(due))
-	var group sync.WaitGroup
-	for i, r := range due {
-		group.Go(func() { errs[i] = r.renew(ctx) })
-	}
-	group.Wait()
-	for i, r := range due {
-		switch {
-		case errs[i] != nil:
-			failures += r.fail(errs[i])
-		default:
-			r.after = time.Now().Add(restTime)
-			if !quiet {
-				errs[i] = r.print()
-			}
-			if errs[i] != nil {
-				failures += r.fail(errs[i])
-			}
-		}
-	}
-	return failures
-}
-
 // renewed ends a run.
 func (a *app) renewed(all []*renewing, failures int, asJSON bool) error {
 	if asJSON {
@@ -224,28 +117,6 @@ func (a *app) renewed(all []*renewing, failures int, asJSON bool) error {
 		return answered{exitFailed}
 	}
 	return nil
-}
-
-// step is how often the clock is looked at while waiting: timers stand still
-// while the machine sleeps, and the moment is one of the clock.
-const step = 5 * time.Second
-
-// until waits until the clock says at.
-func until(ctx context.Context, at time.Time) error {
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
-		left := at.Round(0).Sub(time.Now().Round(0)) // without the monotonic clock
-		if left <= 0 {
-			return nil
-		}
-		timer.Reset(min(left, step))
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
 }
 
 // plannedFor tells when the certificate of a key is renewed, or nothing for one

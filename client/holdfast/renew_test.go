@@ -219,6 +219,30 @@ func TestRenewWithin(t *testing.T) {
 	}
 }
 
+// One that waits for its approval keeps no other from its moment.
+func TestRenewDueTogether(t *testing.T) {
+	c := withCluster(t)
+	c.enroll(t, "held", -71*time.Minute, 29*time.Minute)
+	c.enroll(t, "prod", -42*time.Minute+2*time.Second, 18*time.Minute+2*time.Second)
+	c.Change(func(to *apiserver.Conduct) { to.Decision = apiserver.Hold })
+	c.run("renew", "--due", "--timeout", "300ms").want(t, 1, "held: ") // it waits from now on
+	held := c.RequestNames()[0]
+	c.Change(func(to *apiserver.Conduct) { to.Decision = apiserver.Issue })
+	approved := make(chan bool, 1)
+	go func() { // approves what is held once the other has been asked for
+		for deadline := time.Now().Add(10 * time.Second); len(c.RequestNames()) < 2 && time.Now().Before(deadline); {
+			<-time.After(20 * time.Millisecond)
+		}
+		approved <- len(c.RequestNames()) == 2
+		c.Decide(held, apiserver.Issue)
+	}()
+	got := c.run("renew", "--due", "--within", "20s", "--timeout", "15s")
+	if !<-approved {
+		t.Error("the other was not asked for at its moment")
+	}
+	got.want(t, 0, "prod: key prod renewed", "held: key held renewed")
+}
+
 // A certificate that is due as soon as it is issued is not renewed without end.
 func TestRenewDueRests(t *testing.T) {
 	c := withCluster(t)
