@@ -59,8 +59,11 @@ test: setup ## everything that must hold before a commit; .ci/run calls this
 	@$(MAKE) repro
 	@echo "== the Debian package"
 	@$(MAKE) deb
-	@echo "== the demo"
+	@echo "== stock Kubernetes clients against a real control plane"
+	@$(MAKE) kube
+	@echo "== the demos"
 	@$(MAKE) demo
+	@$(MAKE) demo-kubernetes
 
 race: go ## the Go tests, with the race detector
 	$(GO) test -race -timeout 10m ./...

@@ -40,6 +40,7 @@ type Options struct {
 	Controllers bool     // kube-controller-manager too: it signs certificates and makes service accounts
 	APIServer   []string // further arguments of kube-apiserver
 	Manager     []string // further arguments of kube-controller-manager
+	Programs    string   // the directory of the Kubernetes programs; when empty they are found, or built
 }
 
 // A TB is what the package wants of a test. Every [testing.TB] is one.
@@ -59,7 +60,6 @@ type Plane struct {
 	Admin     string // the path of the administrator's kubeconfig (group system:masters)
 
 	options   Options
-	programs  string
 	data      string // etcd's, in memory where the machine has a place for it
 	ports     ports
 	etcd      *Process
@@ -88,11 +88,13 @@ func Start(tb TB, o Options) *Plane {
 
 // New starts a plane and returns when its API server is ready. Close it.
 func New(o Options) (*Plane, error) {
-	programs, err := Programs()
-	if err != nil {
-		return nil, err
+	if o.Programs == "" {
+		var err error
+		if o.Programs, err = Programs(); err != nil {
+			return nil, err
+		}
 	}
-	p := &Plane{options: o, programs: programs}
+	p := &Plane{options: o}
 	if err := p.prepare(); err != nil {
 		p.Close()
 		return nil, err
@@ -199,7 +201,7 @@ func (p *Plane) Logs() string {
 // Kubectl prepares kubectl of the plane's version with a kubeconfig. Its cache
 // and its home are private.
 func (p *Plane) Kubectl(kubeconfig string, args ...string) *exec.Cmd {
-	return p.KubectlOf(filepath.Join(p.programs, "kubectl"), kubeconfig, args...)
+	return p.KubectlOf(filepath.Join(p.options.Programs, "kubectl"), kubeconfig, args...)
 }
 
 // KubectlOf is Kubectl with another kubectl.

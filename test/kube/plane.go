@@ -113,7 +113,7 @@ func (p *Plane) StartAPIServer() error {
 		"--authorization-mode", "Node,RBAC", "--enable-admission-plugins", "NodeRestriction", "--enable-bootstrap-token-auth",
 		"--shutdown-delay-duration", "0s",
 	}
-	cmd := exec.Command(filepath.Join(p.programs, "kube-apiserver"), append(args, p.options.APIServer...)...)
+	cmd := exec.Command(filepath.Join(p.options.Programs, "kube-apiserver"), append(args, p.options.APIServer...)...)
 	var err error
 	if p.apiServer, err = Run("kube-apiserver", filepath.Join(p.Dir, "apiserver.log"), cmd); err != nil {
 		return err
@@ -139,7 +139,7 @@ func (p *Plane) startManager() error {
 		return err
 	}
 	args := append(p.ManagerArgs(kubeconfig), "--leader-elect=false", "--use-service-account-credentials=true", "--controllers="+controllers)
-	cmd := exec.Command(filepath.Join(p.programs, "kube-controller-manager"), append(args, p.options.Manager...)...)
+	cmd := exec.Command(filepath.Join(p.options.Programs, "kube-controller-manager"), append(args, p.options.Manager...)...)
 	if p.manager, err = Run("kube-controller-manager", filepath.Join(p.Dir, "manager.log"), cmd); err != nil {
 		return err
 	}
@@ -161,7 +161,7 @@ func (p *Plane) ManagerArgs(kubeconfig string) []string {
 }
 
 // Program returns the path of a Kubernetes program.
-func (p *Plane) Program(name string) string { return filepath.Join(p.programs, name) }
+func (p *Plane) Program(name string) string { return filepath.Join(p.options.Programs, name) }
 
 // Kubeconfig writes a kubeconfig for a user whose key is in the file, and
 // returns its path: NAME.kubeconfig in the plane's directory.

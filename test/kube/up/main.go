@@ -2,7 +2,7 @@
 // as assignments, and ends it when its standard input closes:
 //
 //	mkfifo hold out
-//	up <hold >out & exec 9>hold; eval "$(sed /^KUBE_READY=/q out)"
+//	up "$(test/kube/build)" <hold >out & exec 9>hold; eval "$(sed /^KUBE_READY=/q out)"
 //
 // See package kube for what is started.
 package main
@@ -17,14 +17,18 @@ import (
 )
 
 func main() {
-	if err := run(os.Stdin, os.Stdout); err != nil {
+	if len(os.Args) != 2 {
+		fmt.Fprintln(os.Stderr, "usage: up DIRECTORY-OF-THE-KUBERNETES-PROGRAMS")
+		os.Exit(2)
+	}
+	if err := run(os.Args[1], os.Stdin, os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, "up: error:", err)
 		os.Exit(1)
 	}
 }
 
-func run(stdin io.Reader, stdout io.Writer) error {
-	plane, err := kube.New(kube.Options{Controllers: true})
+func run(programs string, stdin io.Reader, stdout io.Writer) error {
+	plane, err := kube.New(kube.Options{Controllers: true, Programs: programs})
 	if err != nil {
 		return err
 	}
@@ -53,7 +57,6 @@ func run(stdin io.Reader, stdout io.Writer) error {
 		{"KUBE_CA", plane.Authority.CertFile},
 		{"KUBE_ADMIN", plane.Admin},
 		{"KUBE_BOOTSTRAP_TOKEN", token},
-		{"KUBE_BIN", plane.Program("")},
 		{"KUBE_POD", pod.Name},
 		{"KUBE_READY", "yes"},
 	} {
