@@ -1,8 +1,7 @@
 package upstream
 
 import (
-	"errors"
-	"io"
+	"context"
 	"net"
 	"net/http"
 	"net/http/httptrace"
@@ -30,33 +29,40 @@ type conn struct {
 	expired *time.Timer
 }
 
-// verdict is what the server said first on a connection: nil for an answer. With
-// TLS 1.3 a server judges the client's certificate when the client is done, so
-// that its refusal meets the first request; those beside it may see only that the
-// connection is gone, and take over the verdict.
+// verdict is what became of the first request of a connection. With TLS 1.3 a
+// server judges the client's certificate when the client is done, so that its
+// refusal meets the first request; the others take it over.
+//
+// They wait for it, also because of another thing that a server says late: how many
+// requests it takes at a time (RFC 9113, section 6.5.2). net/http assumes 100 until
+// it is told, and when it is told less while more have room reserved, it waits for
+// ever.
 type verdict struct {
 	once sync.Once
-	done chan struct{}
-	err  error
+	done chan struct{} // closed when the connection is for everybody, or gone
+	err  error         // set before done is closed: why it is gone
 }
 
 func (v *verdict) set(err error) {
-	if err != nil && !said(err) {
-		return
-	}
 	v.once.Do(func() {
 		v.err = err
 		close(v.done)
 	})
 }
 
-// said reports whether err was read from the connection, rather than being what is
-// left to say once it is gone.
-func said(err error) bool {
-	var op *net.OpError
-	return errors.As(err, &op) && (op.Op == "remote error" || op.Op == "read") && !errors.Is(err, net.ErrClosed) ||
-		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
+// pending reports whether the first request still is what the others wait for.
+func (v *verdict) pending() bool {
+	select {
+	case <-v.done:
+		return false
+	default:
+		return true
+	}
 }
+
+// hearing is how long after the server's first words a connection is for everybody,
+// if the first request has no answer by then: a server says at once what it allows.
+const hearing = 500 * time.Millisecond
 
 // start begins to use the connection, whose handshake is done. What is not shared
 // is reserved for the one request that it was made for.
@@ -69,7 +75,8 @@ func (c *conn) start() error {
 	c.idle = time.AfterFunc(time.Hour, c.closeIdle)
 	c.expired = time.AfterFunc(time.Until(c.expires), c.cut)
 	c.raw.closed = c.closed
-	time.AfterFunc(verdictPatience, c.raw.listen) // should nobody send anything, its end is to be noticed
+	c.raw.spoken = func() { time.AfterFunc(hearing, func() { c.first.set(nil) }) }
+	time.AfterFunc(time.Second, c.raw.listen) // should nobody send anything, its end is to be noticed
 	c.pool.pools.counts.change(c.pool.id.profile, 1, 0)
 	err := c.pool.add(c)
 	if err == nil && !c.shared {
@@ -91,6 +98,7 @@ func (c *conn) closed() {
 	c.expired.Stop()
 	go func() {
 		defer c.pool.pools.running.Done()
+		c.first.set(nil)
 		c.pool.pools.counts.change(c.pool.id.profile, -1, 0)
 		c.pool.remove(c)
 	}()
@@ -103,7 +111,23 @@ func (c *conn) reserve() bool {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return !c.ended && c.http.Reserve() == nil
+	if c.ended || !c.http1 && c.first.pending() && c.http.InFlight() > 0 {
+		return false
+	}
+	return c.http.Reserve() == nil
+}
+
+// wait waits until the connection is for everybody, or gone; or, with its first
+// request given up, for another first one. It returns the server's refusal.
+func (c *conn) wait(ctx context.Context, changed chan struct{}) error {
+	select {
+	case <-c.first.done:
+		return c.first.err
+	case <-changed:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // send sends a request for which room was reserved.
@@ -116,8 +140,10 @@ func (c *conn) send(r *http.Request) (*http.Response, error) {
 	answer, err := c.http.RoundTrip(r)
 	if err == nil {
 		c.raw.answered.Store(true)
+		c.first.set(nil)
+	} else if r.Context().Err() == nil && !c.raw.answered.Load() {
+		c.first.set(&refusedError{err})
 	}
-	c.first.set(err)
 	return answer, err
 }
 
@@ -168,6 +194,7 @@ func (c *conn) cut() {
 type rawConn struct {
 	net.Conn
 	closed func() // set before use
+	spoken func() // likewise; called at the server's first words
 
 	once     sync.Once
 	hold     chan struct{} // not nil after the handshake, closed to listen
@@ -197,6 +224,7 @@ func (r *rawConn) Read(b []byte) (int, error) {
 		}
 		n, err := r.Conn.Read(b)
 		r.heard.Store(true)
+		r.spoken()
 		return n, err
 	}
 	return r.Conn.Read(b)

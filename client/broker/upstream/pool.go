@@ -66,10 +66,15 @@ func (p *pool) acquire(ctx context.Context, who ticket.Process) (*conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		for _, c := range usable {
-			if c.reserve() {
-				return c, nil
+		c, first := choose(usable)
+		if c != nil {
+			return c, nil
+		}
+		if first != nil {
+			if err := first.wait(ctx, changed); err != nil {
+				return nil, err
 			}
+			continue
 		}
 		if d == nil {
 			if d, err = p.dial(who); err != nil {
@@ -87,6 +92,20 @@ func (p *pool) acquire(ctx context.Context, who ticket.Process) (*conn, error) {
 			return nil, ctx.Err()
 		}
 	}
+}
+
+// choose reserves room on a connection. When there is none, but a new connection
+// whose first request is under way, it returns that.
+func choose(usable []*conn) (reserved, first *conn) {
+	for _, c := range usable {
+		switch {
+		case c.reserve():
+			return c, nil
+		case !c.http1 && !c.draining.Load() && c.first.pending():
+			first = c
+		}
+	}
+	return nil, first
 }
 
 // look returns the connections that take requests, and what tells of a change

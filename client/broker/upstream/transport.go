@@ -9,10 +9,6 @@ import (
 	"holdfast/client/broker/ticket"
 )
 
-// verdictPatience is how long a request waits to be told why the connection that
-// it shared was refused: the one that is told is on its way.
-const verdictPatience = time.Second
-
 // transport sends the requests of one caller.
 type transport struct {
 	pools   *Pools
@@ -110,14 +106,8 @@ func (p *pool) address(r *http.Request) *http.Request {
 
 // refusal returns why the server ended a connection on which it never answered.
 func (c *conn) refusal(err error) error {
-	timer := time.NewTimer(verdictPatience)
-	defer timer.Stop()
-	select {
-	case <-c.first.done:
-		if c.first.err != nil {
-			err = c.first.err
-		}
-	case <-timer.C:
+	if !c.first.pending() && c.first.err != nil {
+		return c.first.err
 	}
 	return &refusedError{err}
 }
