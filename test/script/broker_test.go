@@ -1,6 +1,7 @@
 package script_test
 
 import (
+	"os"
 	"path/filepath"
 	"strings"
 
@@ -22,8 +23,12 @@ func broker(ts *testscript.TestScript, neg bool, args []string) {
 		return
 	}
 	profiles := filepath.Join(ts.Getenv("HOME"), ".config", "holdfast", "profiles")
+	dir := filepath.Join(w.dir, "b") // agent and broker each lock their state
+	if err := os.Mkdir(dir, 0o755); err != nil && !os.IsExist(err) {
+		ts.Fatalf("%v", err)
+	}
 	w.broker = daemon.StartBroker(scriptTB{ts}, daemon.BrokerOptions{
-		Agent: w.agent, Dir: w.dir, Args: append([]string{"--profiles", profiles}, args...), Env: scriptEnvironment(ts),
+		Agent: w.agent, Dir: dir, Args: append([]string{"--profiles", profiles}, args...), Env: scriptEnvironment(ts),
 	})
 	ts.Setenv("HOLDFAST_BROKER_SOCKET", w.broker.Socket)
 	ts.Setenv("ENDPOINT", w.broker.GetStatus().Endpoint.Address)
