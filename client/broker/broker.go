@@ -20,6 +20,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"reflect"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -194,8 +195,9 @@ func (b *Broker) Reload(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	b.policy.Store(loaded)
-	b.pools.Drop("") // whoever was allowed a connection may be no more
+	if before := b.policy.Swap(loaded); !reflect.DeepEqual(before, loaded) {
+		b.pools.Drop("") // whoever was allowed a connection may be no more
+	}
 	b.shelf.reload()
 	b.openAll(ctx)
 	return nil

@@ -332,6 +332,11 @@ func TestReload(t *testing.T) {
 	r := newRig(t, func(r *rig) { r.options.Args = append(r.options.Args, "--policy", path) })
 	ticket := r.ticket("prod")
 	_, watch := r.get("prod", ticket, "/watch")
+	r.broker.Signal(syscall.SIGHUP)
+	r.broker.WaitLog("msg=reloaded", 1)
+	if n := r.broker.GetStatus().Profiles[0].Connections; n != 1 {
+		t.Errorf("the same policy read again: %d connections, want 1", n)
+	}
 	write("version: 1\nrules: [bad]\n")
 	r.broker.Signal(syscall.SIGHUP)
 	r.broker.WaitLog("the old policy stays in force", 1)
@@ -343,7 +348,7 @@ func TestReload(t *testing.T) {
 	}
 	write(strings.Replace(good, "[prod]", "[dev]", 1))
 	r.broker.Signal(syscall.SIGHUP)
-	r.broker.WaitLog("msg=reloaded", 1)
+	r.broker.WaitLog("msg=reloaded", 2)
 	if !cut(watch) {
 		t.Error("a watch goes on that policy does not allow any more")
 	}
@@ -497,5 +502,33 @@ func TestLostLoopbackKey(t *testing.T) {
 	}
 	if len(s.Notices) != 1 || !strings.Contains(s.Notices[0].Hint, "holdfast kubeconfig add") {
 		t.Errorf("notices: %+v", s.Notices)
+	}
+}
+
+// An agent that was restarted has forgotten PINs, and nothing else: what other
+// keys signed in for goes on. A new policy of the agent's cuts everything.
+func TestAgentRestart(t *testing.T) {
+	r := newRig(t, func(r *rig) {
+		r.key(agentwire.CreateKeyParameters{Name: "careful", PIN: []byte("246810")})
+		r.unlock()
+		r.certify("careful")
+		p := r.profile("pin")
+		p.Key = "careful"
+		r.options.Profiles = append(r.options.Profiles, p)
+	})
+	_, careful := r.get("pin", r.ticket("pin"), "/watch")
+	_, plain := r.get("prod", r.ticket("prod"), "/watch")
+	r.agent.Stop()
+	r.agent = daemon.Start(t, daemon.Options{Device: r.tpm.Device(), Dir: r.agent.Dir})
+	r.broker.WaitLog("the agent was restarted", 1)
+	if !cut(careful) {
+		t.Error("the watch of a key that wants its PIN again goes on")
+	}
+	if p := r.broker.GetStatus().Profiles[1]; p.Name != "prod" || p.Connections != 1 || p.Tickets != 1 {
+		t.Errorf("the other profile: %+v", p)
+	}
+	r.agent.Signal(syscall.SIGHUP)
+	if !cut(plain) {
+		t.Errorf("a watch goes on after the agent's policy was read again\n%s", r.broker.Log())
 	}
 }

@@ -239,6 +239,7 @@ func (b *Broker) retire(set string) {
 // have been told anew: PINs have to be given again, and its policy is perhaps
 // another one.
 func (b *Broker) agentRestarted(ctx context.Context, sets map[string]map[string]keyBefore) {
+	b.Log.Info("the agent was restarted")
 	for set, generations := range sets {
 		names := make([]string, 0, len(generations))
 		for name, k := range generations {

@@ -1,7 +1,7 @@
 // Package wire holds the Go types of the varlink interface io.holdfast.Broker:
-// the parameters and replies of its methods; package fault has its errors. The broker and its
-// callers share it; a test holds it to the interface file, which is the
-// specification and says what each member means.
+// the parameters and replies of its methods; package fault has its errors. The
+// broker and its callers share it; a test holds it to the interface file, which is
+// the specification and says what each member means.
 package wire
 
 import (
