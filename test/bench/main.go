@@ -45,6 +45,11 @@ func figures() []measure.Figure {
 		{Name: "added_latency_us", Measure: addedLatency},
 		{Name: "polite_wait_T", Measure: politeWait},
 		{Name: "first_signature", Measure: firstSignature},
+		{Name: "stub_start", Measure: stubStart},
+		{Name: "concurrent_mint", Measure: mintedOnce},
+		{Name: "proxy_request_overhead", Measure: proxyOverhead},
+		{Name: "proxy_stream", Measure: proxyStream},
+		{Name: "signatures_for_100_requests", Measure: signaturesForRuns},
 		{Name: "agent_rss_mib", Measure: agentMemory},
 	}
 }

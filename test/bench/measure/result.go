@@ -56,6 +56,7 @@ func (b *Bench) AtMost(name string, value float64, unit string, aim float64) {
 	b.results = append(b.results, Result{name, value, unit, fmt.Sprintf("<= %v", aim), value <= aim})
 }
 
+// AtLeast adds a result that is to be at least aim.
 func (b *Bench) AtLeast(name string, value float64, unit string, aim float64) {
 	b.results = append(b.results, Result{name, value, unit, fmt.Sprintf(">= %v", aim), value >= aim})
 }
