@@ -107,7 +107,7 @@ func (d *dueRun) wait(ctx context.Context, next time.Time) {
 		select {
 		case f := <-d.done:
 			timer.Stop()
-			d.settle(f)
+			d.settle(ctx, f)
 			return
 		case <-gone:
 			timer.Stop()
@@ -117,8 +117,9 @@ func (d *dueRun) wait(ctx context.Context, next time.Time) {
 	}
 }
 
-// settle notes and tells how a renewal ended.
-func (d *dueRun) settle(f finished) {
+// settle notes and tells how a renewal ended. A run can go on for as long as
+// certificates are short-lived, so what is to be deleted is not left to its end.
+func (d *dueRun) settle(ctx context.Context, f finished) {
 	r := f.renewing
 	d.underway--
 	r.busy, r.after = false, time.Now().Add(restTime)
@@ -127,6 +128,8 @@ func (d *dueRun) settle(f finished) {
 	}
 	if f.err != nil {
 		d.failures += r.fail(f.err)
+	} else if d.options.prune {
+		d.failures += d.app.pruneAll(ctx, []*renewing{r})
 	}
 }
 
