@@ -182,8 +182,7 @@ func rewrite(r *httputil.ProxyRequest) {
 	r.SetURL(server)
 	r.Out.Host = server.Host
 	r.Out.URL.RawQuery = r.In.URL.RawQuery
-	// From requests in absolute form: a user would become an Authorization header.
-	r.Out.URL.User, r.Out.URL.Opaque = nil, ""
+	r.Out.URL.Opaque = "" // of "GET https:x": it would be sent in place of the path
 	r.Out.Header.Del("Authorization")
 	for name := range r.Out.Header {
 		if strings.HasPrefix(name, "X-Remote-") {

@@ -66,14 +66,17 @@ func TestThePathOfTheServer(t *testing.T) {
 func TestAbsoluteForm(t *testing.T) {
 	seen := make(chan *http.Request, 1)
 	r := newRig(t, func(w http.ResponseWriter, request *http.Request) { seen <- request })
-	conn := r.dial("prod")
-	fmt.Fprintf(conn, "GET http://user:word@evil.example/api HTTP/1.1\r\nHost: evil.example\r\nAuthorization: Bearer %s\r\n\r\n", r.ticket("prod"))
-	response, err := http.ReadResponse(bufio.NewReader(conn), nil)
-	if err != nil || response.StatusCode != 200 {
-		t.Fatalf("got %v, %v", response, err)
-	}
-	if got := <-seen; got.Host != "cluster.example:6443" || got.Header.Get("Authorization") != "" || got.RequestURI != "/api" {
-		t.Errorf("got %s at %s with %v", got.RequestURI, got.Host, got.Header)
+	r.base = "/base"
+	for sent, want := range map[string]string{"http://user:word@evil.example/api": "/base/api", "https:evil": "/base/"} {
+		conn := r.dial("prod")
+		fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: evil.example\r\nAuthorization: Bearer %s\r\n\r\n", sent, r.ticket("prod"))
+		response, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil || response.StatusCode != 200 {
+			t.Fatalf("%s: got %v, %v", sent, response, err)
+		}
+		if got := <-seen; got.Host != "cluster.example:6443" || got.Header.Get("Authorization") != "" || got.RequestURI != want {
+			t.Errorf("%s: got %s at %s with %v", sent, got.RequestURI, got.Host, got.Header)
+		}
 	}
 }
 

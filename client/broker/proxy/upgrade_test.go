@@ -157,6 +157,25 @@ func TestShutdownCutsUpgrades(t *testing.T) {
 	}
 }
 
+// The cluster has ended its side, and the client does not end its own.
+func TestShutdownCutsHalfOpenUpgrades(t *testing.T) {
+	r := newRig(t, switchTo("SPDY/3.1", func(*tls.Conn, *bufio.Reader) {}))
+	_, in, _ := r.upgrade("SPDY/3.1")
+	if _, err := in.ReadByte(); err != io.EOF {
+		t.Fatalf("got %v, want the cluster's end", err)
+	}
+	stopped := make(chan struct{})
+	go func() {
+		r.stop(0)
+		close(stopped)
+	}()
+	select {
+	case <-stopped:
+	case <-time.After(10 * time.Second):
+		t.Error("the shutdown waits for the client")
+	}
+}
+
 func TestUpgrades(t *testing.T) {
 	cases := []struct {
 		proto      int
