@@ -67,7 +67,7 @@ func TestPatienceForAPerson(t *testing.T) {
 	r.pools.Wait(time.Second, 20*time.Millisecond, 20*time.Second)
 	r.agent.Change("alice", func(k *wire.Key) { k.PIN = true })
 	r.server.TLS.GetConfigForClient = nil
-	slow := listenSlowly(t, strings.TrimPrefix(r.server.URL, "https://"), 100*time.Millisecond)
+	slow := listenSlowly(t, strings.TrimPrefix(r.server.URL, "https://"), 100*time.Millisecond, 0)
 	r.profile.Cluster.Server = slow
 	get(t, r.transport(), "/who")
 	r.agent.Change("alice", func(k *wire.Key) { k.PIN = false })

@@ -77,6 +77,18 @@ func join(c net.Conn, in io.Reader, address string) {
 	_, _ = io.Copy(c, server)
 }
 
+// slowReader takes its time for whatever there is to read.
+type slowReader struct {
+	io.Reader
+	pause time.Duration
+}
+
+func (s slowReader) Read(b []byte) (int, error) {
+	n, err := s.Reader.Read(b)
+	time.Sleep(s.pause)
+	return n, err
+}
+
 func TestProxies(t *testing.T) {
 	for scheme, want := range map[string]string{"http": "connect  ", "https": "connect  ", "socks5": "socks ", "user": "connect Basic dTpw "} {
 		t.Run(scheme, func(t *testing.T) {
@@ -156,11 +168,20 @@ func TestEnvironmentIsIgnored(t *testing.T) {
 	get(t, r.transport(), "/who")
 }
 
-// listenSlowly forwards to a server after a pause.
-func listenSlowly(t *testing.T, address string, pause time.Duration) string {
+// listenSlowly forwards to a server after a pause, and its answers after another.
+func listenSlowly(t *testing.T, address string, first, each time.Duration) string {
 	t.Helper()
 	return listen(t, func(c net.Conn) {
-		time.Sleep(pause)
-		join(c, c, address)
+		time.Sleep(first)
+		server, err := net.Dial("tcp", address)
+		if err != nil {
+			return
+		}
+		defer server.Close()
+		go func() {
+			_, _ = io.Copy(server, c)
+			server.Close()
+		}()
+		_, _ = io.Copy(c, slowReader{server, each})
 	})
 }

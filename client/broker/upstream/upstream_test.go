@@ -3,8 +3,10 @@ package upstream_test
 import (
 	"fmt"
 	"net/http"
+	"net/http/httptrace"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -80,15 +82,32 @@ func TestMoreStreamsThanOneConnectionTakes(t *testing.T) {
 	}
 }
 
-// A server that allows fewer requests than a client may assume before it is told
-// refuses some of the first: they are sent again (RFC 9113, section 8.7).
+// A server says late that it allows fewer requests at a time than a client may
+// assume. Until then one goes alone: what comes too early is refused, or worse,
+// makes net/http wait for ever.
 func TestFewerStreamsThanAssumed(t *testing.T) {
 	r := newRig(t, func(s *server) { s.Config.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: 5} })
-	for i, got := range together(t, r.transport(), 90) {
+	r.profile.Cluster.Server = listenSlowly(t, strings.TrimPrefix(r.server.URL, "https://"), 0, 30*time.Millisecond)
+	var sent atomic.Int32
+	counting := counted{r.transport(), &httptrace.ClientTrace{WroteHeaders: func() { sent.Add(1) }}}
+	for i, got := range together(t, counting, 90) {
 		if !strings.HasPrefix(got, "alice HTTP/2.0 ") {
 			t.Fatalf("request %d: %s", i, got)
 		}
 	}
+	if n := sent.Load(); n != 90 {
+		t.Errorf("%d requests were sent for 90", n)
+	}
+}
+
+// counted traces requests.
+type counted struct {
+	http.RoundTripper
+	trace *httptrace.ClientTrace
+}
+
+func (c counted) RoundTrip(r *http.Request) (*http.Response, error) {
+	return c.RoundTripper.RoundTrip(r.WithContext(httptrace.WithClientTrace(r.Context(), c.trace)))
 }
 
 func TestUIDsShareNothing(t *testing.T) {
