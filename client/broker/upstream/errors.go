@@ -28,8 +28,9 @@ const (
 
 // Error says why an API server could not be reached: one fact and one hint. Kind
 // is agent (the agent cannot be reached), key (the agent does not sign), tls,
-// network or timeout. Err is the cause: a [*client.UnreachableError] for agent, a
-// [*keys.Error] for key, the context's error when the request was given up.
+// network or timeout. Err is the cause, where there is one: in its chain is a
+// [*client.UnreachableError] for agent, a [*keys.Error] for key, and the context's
+// error when the request was given up.
 type Error struct {
 	Kind    string
 	Message string

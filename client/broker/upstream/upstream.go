@@ -83,8 +83,13 @@ func New(o Options) *Pools {
 //
 // There is no limit on how long an answer may take: that is the request's context.
 func (p *Pools) Transport(caller ticket.Process, prof *profile.Profile) http.RoundTripper {
-	return &transport{pools: p, caller: caller, id: identify(caller.UID, prof), single: prof.Proxy.NoPool}
+	return &transport{pools: p, caller: caller, id: identify(caller.UID, prof), single: alone(prof)}
 }
+
+// alone reports whether each request gets a handshake of its own. Keys that want a
+// touch or a confirmation every time belong here too, once there are such keys: a
+// shared connection would ask the person once for many requests.
+func alone(prof *profile.Profile) bool { return prof.Proxy.NoPool }
 
 // Upgrade is Transport for requests that upgrade their connection: HTTP/1.1, a
 // connection for each, TLS sessions resumed where the server allows. The body of
