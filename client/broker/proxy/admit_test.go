@@ -213,3 +213,30 @@ func TestOtherProcesses(t *testing.T) {
 		}
 	}
 }
+
+func FuzzBearer(f *testing.F) {
+	seeds := [][2]string{
+		{"Bearer holdfast-ticket-AAAA", ""}, {"bearer  x", "v5.channel.k8s.io"}, {"Basic dTpw", ""}, {"Bearer", ""},
+		{"Bearer x", "a, base64url.bearer.authorization.k8s.io.QUFB"},
+	}
+	if len(seeds) == 0 {
+		f.Fatal("no seeds")
+	}
+	for _, s := range seeds {
+		f.Add(s[0], s[1])
+	}
+	f.Fuzz(func(t *testing.T, authorization, protocols string) {
+		r := &http.Request{Header: http.Header{"Authorization": {authorization}, "Sec-Websocket-Protocol": {protocols}}}
+		token, err := bearer(r)
+		if (token == "") != (err != nil) {
+			t.Errorf("got %q and %v", token, err)
+		}
+		if err == nil && (len(authorization) != len("Bearer ")+len(token) || strings.Contains(protocols, websocketToken)) {
+			t.Errorf("took %q and %q", authorization, protocols)
+		}
+		r.Header.Add("Authorization", authorization)
+		if token, err := bearer(r); err == nil {
+			t.Errorf("took %q from two headers", token)
+		}
+	})
+}
