@@ -37,6 +37,9 @@ func (b *Broker) getCredential(ctx context.Context, call *varlink.Call) error {
 	defer context.AfterFunc(b.calls, cancel)()
 	r := &request{broker: b, caller: peerOf(ctx), parameters: p}
 	credential, err := r.answer(ctx, call)
+	if err != nil && b.calls.Err() != nil {
+		err = errEnding()
+	}
 	b.counts.answer(exitCode(err), p.Mode)
 	if err != nil {
 		return err

@@ -16,6 +16,11 @@ import (
 	"holdfast/client/profile"
 )
 
+// errEnding is for callers who come, or still wait, when the broker ends.
+func errEnding() error {
+	return &keys.Error{Kind: keys.Busy, Message: "the broker is ending", Hint: "try again"}
+}
+
 // front is the proxy's side towards the loopback interface: its identity, and the
 // listener that all profiles share besides those that have their own. What could
 // not be opened is tried again when it is wanted.
@@ -102,7 +107,7 @@ func (f *front) listen(name, address string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.over {
-		return &keys.Error{Kind: keys.Busy, Message: "the broker is ending", Hint: "try again"}
+		return errEnding()
 	}
 	if old := f.listeners[name]; old != nil {
 		old.Close()
