@@ -80,13 +80,14 @@ kubernetes: go ## kubectl, kube-apiserver and their like, into the user's cache;
 	@test/kube/build
 
 kube: kubernetes ## stock Kubernetes clients against a real control plane
-	$(KUBE) test -timeout 10m ./...
+	$(KUBE) test -parallel 6 -timeout 10m ./...
 
 fuzz: go ## each fuzz target for FUZZTIME (20s)
 	@test/fuzz $(FUZZTIME)
 
-bench: setup ## the figures, one `name value unit` per line; JSON to $BENCH_OUT
+bench: setup kubernetes ## the figures, one `name value unit` per line; JSON to $BENCH_OUT
 	@$(GO) run ./test/bench
+	@$(KUBE) run ./bench -append
 
 demo: setup build ## a mutual-TLS login with a key that cannot leave its TPM
 	@test/demo

@@ -23,12 +23,13 @@ type Figure struct {
 
 // Main measures figures and returns the exit status. It prints one line `name
 // value unit` for each on stdout, and progress, and whether each meets its aim, on
-// stderr. With out it also writes them to that file, as JSON. The one argument it
-// knows is -only PREFIX.
+// stderr. With out it also writes them to that file, as JSON. The arguments that it
+// knows are -only PREFIX and -append.
 func Main(figures []Figure, args []string, stdout, stderr io.Writer, out string) int {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	only := flags.String("only", "", "measure only the figures whose names start with `PREFIX`")
+	add := flags.Bool("append", false, "add to what is in the output file already")
 	if err := flags.Parse(args); err != nil {
 		return 2
 	}
@@ -54,7 +55,7 @@ func Main(figures []Figure, args []string, stdout, stderr io.Writer, out string)
 		fmt.Fprintf(stderr, "bench: %s took %v\n", f.Name, time.Since(start).Round(100*time.Millisecond))
 		results = append(results, got...)
 	}
-	if err := write(out, results); err != nil {
+	if err := write(out, results, *add); err != nil {
 		fmt.Fprintln(stderr, "bench:", err)
 		return 1
 	}
@@ -78,10 +79,22 @@ func measure(f Figure, stderr io.Writer) (results []Result, err error) {
 	return b.results, nil
 }
 
-// write stores the results as a JSON array in file, if there is one.
-func write(file string, results []Result) error {
+// write stores the results as a JSON array in file, if there is one; after those
+// that are there already, with add.
+func write(file string, results []Result, add bool) error {
 	if file == "" {
 		return nil
+	}
+	if add {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		var before []Result
+		if err := json.Unmarshal(text, &before); err != nil {
+			return fmt.Errorf("%s: %w", file, err)
+		}
+		results = append(before, results...)
 	}
 	text, err := json.MarshalIndent(results, "", "  ")
 	if err != nil {

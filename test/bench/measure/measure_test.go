@@ -1,6 +1,9 @@
 package measure
 
 import (
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -80,4 +83,20 @@ func TestPanicIsNoFailure(t *testing.T) {
 		}
 	}()
 	_, _ = measure(Figure{"broken", func(*Bench) { panic("defect") }}, t.Output())
+}
+
+// A second program adds its figures to those of the first.
+func TestAppend(t *testing.T) {
+	out := filepath.Join(t.TempDir(), "bench.json")
+	figure := func(name string) []Figure {
+		return []Figure{{Name: name, Measure: func(b *Bench) { b.AtMost(name, 1, "T", 2) }}}
+	}
+	Main(figure("a"), nil, t.Output(), t.Output(), out)
+	if status := Main(figure("b"), []string{"-append"}, t.Output(), t.Output(), out); status != 0 {
+		t.Errorf("status %d", status)
+	}
+	text, err := os.ReadFile(out)
+	if err != nil || strings.Count(string(text), `"met": true`) != 2 {
+		t.Errorf("got %s, %v, want two results", text, err)
+	}
 }
