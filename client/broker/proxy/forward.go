@@ -48,6 +48,7 @@ func small() httputil.BufferPool { return &smallBuffers{} }
 // An exchange is one request on its way.
 type exchange struct {
 	*admission
+	path    string // that was asked for
 	upgrade bool
 	began   time.Time
 	sent    bool   // on to the API server
@@ -66,7 +67,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	began := time.Now()
 	c := connectionOf(r.Context())
 	if c == nil || !p.running.begin() {
-		writeStatus(w, &refusal{code: http.StatusServiceUnavailable, message: "the broker is ending", hint: "try again"})
+		writeStatus(w, r.URL.Path, &refusal{code: http.StatusServiceUnavailable, message: "the broker is ending", hint: "try again"})
 		return
 	}
 	defer p.running.done()
@@ -79,7 +80,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		p.refuse(w, r, c, refused, tooMany)
 		return
 	}
-	e := &exchange{admission: admitted, upgrade: upgrades(r), began: began}
+	e := &exchange{admission: admitted, path: r.URL.Path, upgrade: upgrades(r), began: began}
 	defer p.finish(e)
 	forwarder := p.bulk
 	if e.upgrade || streams(r.URL) {
@@ -122,7 +123,7 @@ func (p *Proxy) refuse(w http.ResponseWriter, r *http.Request, c *connection, re
 	if tooMany {
 		w.Header().Set("Connection", "close")
 	}
-	writeStatus(w, refused)
+	writeStatus(w, r.URL.Path, refused)
 }
 
 // finish counts a request that was let through, whatever became of it: a client
@@ -202,5 +203,5 @@ func (p *Proxy) failed(w http.ResponseWriter, r *http.Request, err error) {
 		e.outcome = refused.outcome
 		p.log.Info("request failed", "uid", e.who.UID, "pid", e.who.PID, "profile", e.profile.Name, "code", refused.code, "reason", refused.message)
 	}
-	writeStatus(w, refused)
+	writeStatus(w, e.path, refused)
 }

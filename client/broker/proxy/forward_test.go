@@ -168,6 +168,7 @@ func TestACanceledWatchEnds(t *testing.T) {
 
 func TestFailuresOfTheUpstream(t *testing.T) {
 	r := newRig(t, ok)
+	r.base = "/k8s/clusters/c-1"
 	client, bearer := r.client("prod", true), "Bearer "+r.ticket("prod")
 	cases := []struct {
 		err     error
@@ -187,7 +188,11 @@ func TestFailuresOfTheUpstream(t *testing.T) {
 		r.pools.mu.Lock()
 		r.pools.fail = c.err
 		r.pools.mu.Unlock()
-		r.do(client, "GET", "/api", nil, "Authorization", bearer, "Accept", "application/vnd.kubernetes.protobuf").want(t, c.code, c.words...)
+		got := r.do(client, "GET", "/api", nil, "Authorization", bearer, "Accept", "application/vnd.kubernetes.protobuf")
+		got.want(t, c.code, c.words...)
+		if !strings.Contains(got.header.Get("Warning"), c.words[0]) {
+			t.Errorf("got the warning %s", got.header.Get("Warning"))
+		}
 		if n := r.count("holdfast_broker_proxy_requests_total", "profile", "prod", "outcome", c.outcome); n == 0 {
 			t.Errorf("%v is not counted as %s", c.err, c.outcome)
 		}
@@ -221,10 +226,24 @@ func TestACutAnswer(t *testing.T) {
 func TestStatusForReasons(t *testing.T) {
 	for code, reason := range reasons {
 		w := httptest.NewRecorder()
-		writeStatus(w, &refusal{code: code, message: "fact", hint: "hint"})
+		writeStatus(w, "/api/v1/namespaces/a/pods", &refusal{code: code, message: "fact", hint: "hint"})
 		want := fmt.Sprintf(`{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"holdfast: fact; hint","reason":"%s","code":%d}`+"\n", reason, code)
 		if got := w.Body.String(); got != want || w.Code != code {
 			t.Errorf("got %d %s, want %s", w.Code, got, want)
+		}
+	}
+}
+
+// What kubectl prints where it reads no Status.
+func TestWarningsOfDiscovery(t *testing.T) {
+	for path, want := range map[string]string{
+		"/api": `299 holdfast "holdfast: a \"b\" \\ c?"`, "/apis/apps/v1": `299 holdfast "holdfast: a \"b\" \\ c?"`,
+		"/openapi/v3/apis/apps/v1": `299 holdfast "holdfast: a \"b\" \\ c?"`, "/api/v1/namespaces/a/pods": "", "/apis/apps/v1/deployments": "",
+	} {
+		w := httptest.NewRecorder()
+		writeStatus(w, path, &refusal{code: 401, message: "a \"b\" \\ c\n"})
+		if got := w.Header().Get("Warning"); got != want {
+			t.Errorf("%s: got %s, want %s", path, got, want)
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"strings"
 
 	"holdfast/client/broker/upstream"
 )
@@ -36,10 +37,17 @@ var reasons = map[int]string{
 
 // writeStatus answers with a Status object. It is JSON whatever the client asked
 // for: client-go reads an answer by its Content-Type.
-func writeStatus(w http.ResponseWriter, r *refusal) {
+//
+// client-go's discovery, which kubectl begins with, reads no Status and shows a
+// text of its own for most codes. It does print warnings, so there the message is
+// one too.
+func writeStatus(w http.ResponseWriter, path string, r *refusal) {
 	message := "holdfast: " + r.message
 	if r.hint != "" {
 		message += "; " + r.hint
+	}
+	if discovers(path) {
+		w.Header().Set("Warning", "299 holdfast "+quoted(message))
 	}
 	body, err := json.Marshal(status{
 		Kind: "Status", APIVersion: "v1", Status: "Failure", Message: message, Reason: reasons[r.code], Code: r.code,
@@ -51,6 +59,23 @@ func writeStatus(w http.ResponseWriter, r *refusal) {
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(r.code)
 	w.Write(append(body, '\n')) // to a client that may be gone
+}
+
+// discovers reports whether a path is one of discovery: /api, /apis/GROUP/VERSION
+// and their like, or the schemas.
+func discovers(path string) bool {
+	return strings.Count(strings.TrimRight(path, "/"), "/") <= 3 || strings.HasPrefix(path, "/openapi/")
+}
+
+// quoted returns text as a quoted string of RFC 9110, section 5.6.4, in ASCII.
+func quoted(text string) string {
+	text = strings.Map(func(r rune) rune {
+		if r < ' ' || r > '~' {
+			return '?'
+		}
+		return r
+	}, text)
+	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(text) + `"`
 }
 
 // codes are the answers to the kinds of upstream.Error.
