@@ -77,8 +77,11 @@ func (p *pool) acquire(ctx context.Context, who ticket.Process) (*conn, error) {
 			continue
 		}
 		if d == nil {
-			if d, err = p.dial(who); err != nil {
+			if d, err = p.dial(who, changed); err != nil {
 				return nil, err
+			}
+			if d == nil {
+				continue
 			}
 		}
 		select {
@@ -98,10 +101,11 @@ func (p *pool) acquire(ctx context.Context, who ticket.Process) (*conn, error) {
 // whose first request is under way, it returns that.
 func choose(usable []*conn) (reserved, first *conn) {
 	for _, c := range usable {
+		pending := !c.http1 && !c.draining.Load() && c.first.pending() // asked first: it may end meanwhile
 		switch {
 		case c.reserve():
 			return c, nil
-		case !c.http1 && !c.draining.Load() && c.first.pending():
+		case pending:
 			first = c
 		}
 	}
@@ -126,10 +130,11 @@ func (p *pool) look() ([]*conn, chan struct{}, error) {
 	return usable, p.changed, nil
 }
 
-// dial joins a handshake that is under way, or starts one.
-func (p *pool) dial(who ticket.Process) (*dial, error) {
-	d, joined, err := p.join()
-	if joined || err != nil {
+// dial joins a handshake that is under way, or starts one; or neither, when the
+// pool has changed since the caller looked: the connection may be there by now.
+func (p *pool) dial(who ticket.Process, seen chan struct{}) (*dial, error) {
+	d, joined, err := p.join(seen)
+	if d == nil || joined || err != nil {
 		return d, err
 	}
 	if !p.pools.begin(func() { p.finish(d, p.connect(p.ctx, who, true, false)) }) {
@@ -139,9 +144,12 @@ func (p *pool) dial(who ticket.Process) (*dial, error) {
 }
 
 // join returns a handshake that is under way and true, or one to start.
-func (p *pool) join() (*dial, bool, error) {
+func (p *pool) join(seen chan struct{}) (*dial, bool, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.changed != seen {
+		return nil, false, nil
+	}
 	allowed := 1
 	if p.http1 {
 		allowed = p.pools.limits.http1Dials
