@@ -40,8 +40,12 @@ var shared = sync.OnceValues(func() (*kube.Plane, error) {
 	if err != nil {
 		return nil, err
 	}
+	started.Store(p)
 	return p, prepare(p)
 })
+
+// started is the shared plane, once there is one.
+var started atomic.Pointer[kube.Plane]
 
 // prepare gives rights to those who appear in the tests.
 func prepare(p *kube.Plane) error {
@@ -65,7 +69,7 @@ func TestMain(m *testing.M) {
 		os.Exit(programs[program]())
 	}
 	status := m.Run()
-	if p, err := shared(); err == nil {
+	if p := started.Load(); p != nil {
 		if status != 0 {
 			fmt.Fprintln(os.Stderr, p.Logs())
 		}

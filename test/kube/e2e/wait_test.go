@@ -3,6 +3,7 @@ package e2e
 import (
 	"bytes"
 	"encoding/pem"
+	"net"
 	"os/exec"
 	"path/filepath"
 	"sync"
@@ -63,4 +64,15 @@ func decode(text []byte) (chain [][]byte) {
 		chain = append(chain, block.Bytes)
 	}
 	return chain
+}
+
+// freePort finds a port of loopback that nobody listens on at the moment.
+func freePort(t testing.TB) int {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	return l.Addr().(*net.TCPAddr).Port
 }
