@@ -92,6 +92,7 @@ type Broker struct {
 	mint     mint
 	front    *front
 	keys     watched
+	ready    readiness
 	running  sync.WaitGroup  // what Start started
 	calls    context.Context // ends when the calls that are left have to
 	cutCalls context.CancelFunc

@@ -10,8 +10,6 @@ import (
 
 	"holdfast/agent/keys"
 	"holdfast/agent/peer"
-	"holdfast/client"
-	"holdfast/client/broker/fault"
 	"holdfast/client/broker/minted"
 	"holdfast/client/broker/ticket"
 	"holdfast/client/broker/wire"
@@ -103,22 +101,18 @@ func (r *request) credential(ctx context.Context) (wire.Credential, error) {
 	if err != nil {
 		return wire.Credential{}, err
 	}
-	holder, err := ticket.Parent(r.caller)
-	if err != nil {
-		return wire.Credential{}, err
-	}
 	obtain := r.minted
 	if r.parameters.Mode == wire.ModeProxy {
 		obtain = r.ticket
 	}
-	c, err := obtain(ctx, prof, holder)
+	c, err := obtain(ctx, prof)
 	if err != nil {
 		return wire.Credential{}, err
 	}
 	if err := stillThere(r.caller); err != nil {
 		return wire.Credential{}, err
 	}
-	r.broker.counts.given(holder.UID, prof.Name, r.parameters.Mode, c)
+	r.broker.counts.given(r.caller.UID, prof.Name, r.parameters.Mode, c)
 	return c, nil
 }
 
@@ -157,7 +151,7 @@ func modesOf(p *profile.Profile) []string {
 
 // ticket gives the caller's parent a ticket for the proxy, when the proxy could do
 // something with it.
-func (r *request) ticket(ctx context.Context, prof *profile.Profile, holder ticket.Process) (wire.Credential, error) {
+func (r *request) ticket(ctx context.Context, prof *profile.Profile) (wire.Credential, error) {
 	b := r.broker
 	if err := patiently(ctx, func(ctx context.Context) error { return b.front.open(ctx, prof) }); err != nil {
 		return wire.Credential{}, err
@@ -169,12 +163,16 @@ func (r *request) ticket(ctx context.Context, prof *profile.Profile, holder tick
 	if err != nil {
 		return wire.Credential{}, err
 	}
-	b.holders.put(holder, r.caller.Identity, issued.Expires)
+	b.holders.put(issued.Process, r.caller.Identity, issued.Expires)
 	return wire.Credential{Token: issued.Token, ExpirationTimestamp: issued.Expires.Add(-ticketMargin)}, nil
 }
 
 // minted obtains a certificate or a token.
-func (r *request) minted(ctx context.Context, prof *profile.Profile, holder ticket.Process) (wire.Credential, error) {
+func (r *request) minted(ctx context.Context, prof *profile.Profile) (wire.Credential, error) {
+	holder, err := ticket.Parent(r.caller)
+	if err != nil {
+		return wire.Credential{}, err
+	}
 	if err := r.ready(ctx, prof); err != nil {
 		return wire.Credential{}, err
 	}
@@ -182,59 +180,4 @@ func (r *request) minted(ctx context.Context, prof *profile.Profile, holder tick
 		Holder: holder, Profile: prof, Mode: r.parameters.Mode,
 		Cluster: r.parameters.Cluster, Unauthorized: r.parameters.Unauthorized,
 	})
-}
-
-// ready finds out whether the profile's key can sign now, so that a person hears
-// of it here and not from a failed connection.
-func (r *request) ready(ctx context.Context, prof *profile.Profile) error {
-	return patiently(ctx, func(ctx context.Context) error {
-		k, err := r.broker.Agent.Current(ctx, prof.Key)
-		if err != nil {
-			return err
-		}
-		info := k.Info()
-		if !info.PIN || info.UnlockedUntil != nil && time.Now().Before(*info.UnlockedUntil) {
-			return nil
-		}
-		return &keys.Error{
-			Kind:    keys.PINRequired,
-			Message: fmt.Sprintf("key %s wants its PIN", info.Name),
-			Hint:    "`holdfast unlock " + info.Name + "`, then try again",
-		}
-	})
-}
-
-// An agent that is being restarted is back within a second. One that gives no
-// answer for longer than it lets its device take is stuck.
-const (
-	absence = time.Second
-	again   = 50 * time.Millisecond
-	hung    = 5 * time.Second
-)
-
-// patiently does something that asks the agent, and again for a while when the
-// agent cannot be reached.
-func patiently(ctx context.Context, do func(context.Context) error) error {
-	bounded, cancel := context.WithTimeout(ctx, hung)
-	defer cancel()
-	for until := time.Now().Add(absence); ; {
-		err := do(bounded)
-		var unreachable *client.UnreachableError
-		switch {
-		case errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil:
-			return &keys.Error{
-				Kind:    fault.AgentUnreachable,
-				Message: fmt.Sprintf("the agent gave no answer within %s", hung),
-				Hint:    "it hangs: restart it (systemctl --user restart holdfast-agent), and look at its log",
-				Err:     err,
-			}
-		case !errors.As(err, &unreachable) || time.Now().After(until):
-			return err
-		}
-		select {
-		case <-bounded.Done():
-			return err
-		case <-time.After(again):
-		}
-	}
 }

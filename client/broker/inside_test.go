@@ -152,3 +152,26 @@ func TestCallsAreCut(t *testing.T) {
 		t.Errorf("the caller who stayed: %v", err)
 	}
 }
+
+// What the agent announces while it is asked makes the answer too old, and an
+// answer that nobody would hear the end of is not kept.
+func TestReadiness(t *testing.T) {
+	var r readiness
+	asked := r.ask()
+	r.put("laptop", asked, true)
+	if !r.has("laptop") || r.has("other") {
+		t.Error("the answer was not kept, or kept for another set")
+	}
+	r.forget()
+	if r.has("laptop") {
+		t.Error("a change at the agent did not end it")
+	}
+	r.put("laptop", asked, true)
+	if r.has("laptop") {
+		t.Error("an answer from before the change was kept")
+	}
+	r.put("laptop", r.ask(), false)
+	if r.has("laptop") {
+		t.Error("kept while nobody listens to the agent")
+	}
+}

@@ -56,6 +56,7 @@ func (b *Broker) followAgent(ctx context.Context) {
 		began := time.Now()
 		err := b.watchOnce(ctx)
 		b.keys.setFault(err)
+		b.ready.forget()
 		if time.Since(began) > againMost {
 			delay = againFirst
 		}
@@ -98,6 +99,7 @@ func (b *Broker) watchOnce(ctx context.Context) error {
 
 // heard acts on what the agent announces.
 func (b *Broker) heard(ctx context.Context, w agentwire.WatchReply) {
+	b.ready.forget()
 	switch {
 	case w.What == "lock":
 		b.dropKey(w.Name, "locked")

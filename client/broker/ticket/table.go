@@ -125,6 +125,7 @@ func (t *Table) ticket(h *Holder) Ticket {
 	return Ticket{
 		Token:   Prefix + base64.RawURLEncoding.EncodeToString(mac.Sum(nil)),
 		Expires: h.wall,
+		Process: h.Process,
 	}
 }
 

@@ -65,4 +65,5 @@ func (o Options) withDefaults() Options {
 type Ticket struct {
 	Token   string
 	Expires time.Time
+	Process Process // whom it is for
 }
