@@ -255,10 +255,11 @@ func TestHostileCluster(t *testing.T) {
 // While the API server is down, the broker does not hammer where it was, however
 // many ask; when it is back, they are answered.
 func TestMintDuringOutage(t *testing.T) {
-	plane := kube.Start(t, kube.Options{Controllers: true})
+	plane := kube.Start(t, kube.Options{}) // no controllers: they would connect too
 	if err := prepare(plane); err != nil {
 		t.Fatal(err)
 	}
+	serviceAccount(t, plane, "default", "default", "view")
 	r := newRig(t, plane, alice)
 	plane.StopAPIServer()
 	l, err := net.Listen("tcp", strings.TrimPrefix(plane.URL, "https://"))
@@ -276,24 +277,28 @@ func TestMintDuringOutage(t *testing.T) {
 			_ = conn.Close()
 		}
 	}()
+	const outage = 4 * time.Second
 	var running sync.WaitGroup
+	var asked atomic.Int32
 	started := time.Now()
 	for range 20 {
-		cmd := r.plugin(t, "prod", profile.ModeToken, r.cluster())
 		running.Go(func() {
-			if o := run(cmd); o.code == 0 || o.stdout != "" || !strings.Contains(o.stderr, "hint: ") {
-				t.Errorf("during the outage: %+v", o)
+			for time.Since(started) < outage {
+				asked.Add(1)
+				if o := run(r.plugin(t, "prod", profile.ModeToken, r.cluster())); o.code == 0 || o.stdout != "" || !strings.Contains(o.stderr, "hint: ") {
+					t.Errorf("during the outage: %+v", o)
+					return
+				}
 			}
 		})
 	}
 	running.Wait()
-	took := time.Since(started)
 	_ = l.Close()
-	if n := tries.Load(); n == 0 || float64(n) > 5+2*took.Seconds() {
-		t.Errorf("20 runs made %d connections in %v", n, took)
+	if n := tries.Load(); n == 0 || n > 8 {
+		t.Errorf("%d runs made %d connections in %v, want a few", asked.Load(), n, time.Since(started))
 	}
-	if took > 15*time.Second {
-		t.Errorf("20 runs took %v", took)
+	if took := time.Since(started); took > outage+12*time.Second {
+		t.Errorf("a run took %v", took-outage)
 	}
 	if err := plane.StartAPIServer(); err != nil {
 		t.Fatal(err)
