@@ -195,7 +195,7 @@ func (r *request) findSealed(op policy.Operation, name string) (store.Sealed, en
 		return store.Sealed{}, e, err
 	}
 	rec, ok := r.agent.Store.GetSealed(r.conn.peer.UID, name)
-	d := r.decide(op, name, r.self())
+	d := r.decide(op, name, r.keeper(op, rec))
 	if !ok || !d.Allowed {
 		return store.Sealed{}, e, r.deny(e, deniedSealed(op, name, r.conn.peer.UID))
 	}
@@ -203,10 +203,20 @@ func (r *request) findSealed(op policy.Operation, name string) (store.Sealed, en
 	return rec, e, nil
 }
 
+// keeper is whose a sealed secret is to the policy: to open it, the user who
+// sealed it, whose uid may be somebody else's by now. Whoever has the uid may throw
+// it away, as they may put another in its place.
+func (r *request) keeper(op policy.Operation, rec store.Sealed) store.Owner {
+	if op == policy.Unseal && rec.Generation != 0 {
+		return rec.Owner
+	}
+	return r.self()
+}
+
 // stillSealed decides once more when the caller's turn has come.
 func (r *request) stillSealed(rec store.Sealed) error {
 	now, ok := r.agent.Store.GetSealed(rec.Owner.UID, rec.Name)
-	if !ok || now.Generation != rec.Generation || !r.decide(policy.Unseal, rec.Name, r.self()).Allowed {
+	if !ok || now.Generation != rec.Generation || !r.decide(policy.Unseal, rec.Name, r.keeper(policy.Unseal, now)).Allowed {
 		return deniedSealed(policy.Unseal, rec.Name, r.conn.peer.UID)
 	}
 	return nil

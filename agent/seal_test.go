@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -234,6 +235,40 @@ func TestSealedSecretIsNotOnTheDisk(t *testing.T) {
 	})
 	if err != nil || files < 3 {
 		t.Errorf("looked at %d files: %v", files, err)
+	}
+}
+
+// A uid that was given to somebody else does not open what its former user sealed;
+// it can only throw it away, or put its own in that place.
+func TestSecretsOfAFormerUser(t *testing.T) {
+	r := newRig(t)
+	for _, name := range []string{"kept", "replaced"} {
+		if err := r.seal(name); err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join(r.dir, "state", "sealed", fmt.Sprint(os.Getuid()), name+".json")
+		data, err := os.ReadFile(path)
+		former := regexp.MustCompile(`"user": "[^"]*"`).ReplaceAll(data, []byte(`"user": "somebody-before"`))
+		if err != nil || bytes.Equal(former, data) {
+			t.Fatalf("the record names no user: %v", err)
+		}
+		if err := os.WriteFile(path, former, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.restart()
+	for _, name := range []string{"kept", "replaced"} {
+		secret, err := r.unseal(name)
+		if wantKind(t, err, keys.Denied); secret != "" {
+			t.Errorf("%s: the secret of the uid's former user was given out", name)
+		}
+	}
+	if err := r.seal("replaced", replacing); err != nil {
+		t.Error(err)
+	}
+	r.wantUnseals("replaced", "another")
+	if err := r.call(wire.DeleteSealed, wire.NameParameters{Name: "kept"}, &wire.Empty{}); err != nil {
+		t.Error(err)
 	}
 }
 
