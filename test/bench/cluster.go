@@ -173,7 +173,14 @@ func (c *cluster) token(w http.ResponseWriter, _ *http.Request) {
 
 // run runs the plugin in a mode, as kubectl does, and returns what it printed.
 func (c *cluster) run(mode string) []byte {
-	cmd := exec.Command(c.plugin, "--profile", profileName, "--mode", mode)
+	out, err := c.command(c.plugin, "--profile", profileName, "--mode", mode).Output()
+	c.b.Check("plugin", err)
+	return out
+}
+
+// command is a program as kubectl runs plugins.
+func (c *cluster) command(name string, args ...string) *exec.Cmd {
+	cmd := exec.Command(name, args...)
 	info := map[string]any{"kind": "ExecCredential", "apiVersion": "client.authentication.k8s.io/v1", "spec": map[string]any{
 		"interactive": false, "cluster": map[string]any{"server": c.server, "certificate-authority-data": c.caPEM()},
 	}}
@@ -181,9 +188,7 @@ func (c *cluster) run(mode string) []byte {
 	c.b.Check("KUBERNETES_EXEC_INFO", err)
 	cmd.Env = append(os.Environ(), "HOLDFAST_BROKER_SOCKET="+c.broker.Socket, "KUBERNETES_EXEC_INFO="+string(text))
 	cmd.Stderr = os.Stderr
-	out, err := cmd.Output()
-	c.b.Check("plugin", err)
-	return out
+	return cmd
 }
 
 // ticket is a ticket for this process.

@@ -21,7 +21,7 @@ import (
 func stubStart(b *bench) {
 	c := newCluster(b, 0, func(p *profile.Profile) { p.Proxy.NoPool = true })
 	empty := emptyProgram(b)
-	nothing := func(int) error { return exec.Command(empty).Run() }
+	nothing := func(int) error { _, err := c.command(empty).Output(); return err }
 	cached := func(int) error { c.run(brokerwire.ModeProxy); return nil }
 	c.run(brokerwire.ModeProxy)
 	b.Say("starts of the plugin, for a ticket")

@@ -137,8 +137,8 @@ func sharedUnit(plugin *peer.Peer, parent int32) string {
 	if plugin.Unit == "" {
 		return ""
 	}
-	theirs, err1 := os.ReadFile(procPath(plugin.PID, "cgroup"))
-	its, err2 := os.ReadFile(procPath(parent, "cgroup"))
+	theirs, err1 := readProc(plugin.PID, "cgroup")
+	its, err2 := readProc(parent, "cgroup")
 	if err1 != nil || err2 != nil || !bytes.Equal(theirs, its) {
 		return ""
 	}

@@ -66,7 +66,12 @@ func TestAdoptedPlugin(t *testing.T) {
 	wantDenied(t, err, "in another session", "not in the background")
 
 	second := start(t, "subreaper", "forked="+path, "wait")
-	got, err := Parent(identify(t, l))
+	p = identify(t, l)
+	until(t, "the process in between to end", func() bool {
+		st, err := readStat(p.PID)
+		return err == nil && st.ppid == second.pid()
+	})
+	got, err := Parent(p)
 	if err != nil || got.PID != second.pid() {
 		t.Errorf("got %+v, %v, want the adopter %d: the package comment says so", got, err, second.pid())
 	}
