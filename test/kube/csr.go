@@ -2,6 +2,10 @@ package kube
 
 import (
 	"context"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -29,5 +33,23 @@ func (p *Plane) Decide(ctx context.Context, csr *certificatesv1.CertificateSigni
 		Type: how, Status: corev1.ConditionTrue, Reason: "Test", Message: "the test says so",
 	})
 	_, err := p.client.CertificatesV1().CertificateSigningRequests().UpdateApproval(ctx, csr.Name, csr, metav1.UpdateOptions{})
+	return err
+}
+
+// IssueFor signs a request that has been approved, as a signer of its own would,
+// for whomever u is.
+func (p *Plane) IssueFor(ctx context.Context, csr *certificatesv1.CertificateSigningRequest, u User) error {
+	block, _ := pem.Decode(csr.Spec.Request)
+	if block == nil {
+		return errors.New("the request is not PEM")
+	}
+	request, err := x509.ParseCertificateRequest(block.Bytes)
+	if err != nil {
+		return err
+	}
+	if csr.Status.Certificate, err = p.Authority.Client(u, request.PublicKey, time.Now().Add(10*time.Minute)); err != nil {
+		return err
+	}
+	_, err = p.client.CertificatesV1().CertificateSigningRequests().UpdateStatus(ctx, csr, metav1.UpdateOptions{})
 	return err
 }

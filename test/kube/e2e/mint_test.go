@@ -2,13 +2,9 @@ package e2e
 
 import (
 	"context"
-	"fmt"
-	"net"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -157,6 +153,24 @@ func TestCertificateUndecided(t *testing.T) {
 			t.Errorf("denied, after %v: %+v", time.Since(started), o)
 		}
 	})
+	t.Run("for somebody else", func(t *testing.T) {
+		const signer = "holdfast.invalid/rogue"
+		r := newRig(t, plane, kube.User{Name: "rogue"}, func(r *rig, _ *daemon.BrokerOptions) {
+			r.profile.Certificate = profile.Certificate{SignerName: signer, Lifetime: 10 * time.Minute}
+		})
+		bindOnce(t, plane, "rogue")
+		each(t, plane, "rogue", func(ctx context.Context, csr *certificatesv1.CertificateSigningRequest) {
+			if len(csr.Status.Conditions) == 0 {
+				_ = plane.Decide(ctx, csr, certificatesv1.CertificateApproved) // tried again
+			} else if len(csr.Status.Certificate) == 0 {
+				_ = plane.IssueFor(ctx, csr, kube.User{Name: "somebody-else"})
+			}
+		})
+		o := run(r.plugin(t, "prod", profile.ModeCertificate, r.cluster()))
+		if o.code != 1 || o.stdout != "" || !strings.Contains(o.stderr, "is for CN=somebody-else") {
+			t.Errorf("a certificate for somebody else: %+v", o)
+		}
+	})
 	t.Run("pending", func(t *testing.T) {
 		t.Parallel() // it takes a minute, and no strength
 		r := newRig(t, plane, kube.User{Name: "pending"}, forPeople)
@@ -179,132 +193,27 @@ func bindOnce(t testing.TB, p *kube.Plane, user string) {
 // decide approves or denies what a user asks for, until the test ends.
 func decide(t *testing.T, p *kube.Plane, user string, how certificatesv1.RequestConditionType) {
 	t.Helper()
+	each(t, p, user, func(ctx context.Context, csr *certificatesv1.CertificateSigningRequest) {
+		if len(csr.Status.Conditions) == 0 {
+			_ = p.Decide(ctx, csr, how) // tried again
+		}
+	})
+}
+
+// each calls do, again and again, with what a user asks for, until the test ends.
+func each(t *testing.T, p *kube.Plane, user string, do func(context.Context, *certificatesv1.CertificateSigningRequest)) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	t.Cleanup(func() { cancel(); <-done })
 	go func() {
 		defer close(done)
-		for tick := time.NewTicker(50 * time.Millisecond); ctx.Err() == nil; <-tick.C {
+		tick := time.NewTicker(50 * time.Millisecond)
+		defer tick.Stop()
+		for ; ctx.Err() == nil; <-tick.C {
 			for _, csr := range p.CertificateRequests(ctx, user) {
-				if len(csr.Status.Conditions) == 0 {
-					_ = p.Decide(ctx, &csr, how) // tried again
-				}
+				do(ctx, &csr)
 			}
 		}
 	}()
-}
-
-// A kubeconfig that somebody else wrote: exit 4 and nothing on standard output
-// unless the cluster is the profile's in every respect.
-func TestHostileCluster(t *testing.T) {
-	r := newRig(t, sharedPlane(t), alice, withNode(t))
-	stranger, err := kube.NewAuthority(filepath.Join(t.TempDir(), "pki"), "stranger")
-	if err != nil {
-		t.Fatal(err)
-	}
-	cases := map[string]func(*infoCluster) *infoCluster{
-		"no cluster":        func(*infoCluster) *infoCluster { return nil },
-		"another server":    func(c *infoCluster) *infoCluster { c.Server = "https://evil.example"; return c },
-		"another port":      func(c *infoCluster) *infoCluster { c.Server = "https://127.0.0.1:1"; return c },
-		"plain http":        func(c *infoCluster) *infoCluster { c.Server = strings.Replace(c.Server, "https", "http", 1); return c },
-		"no server":         func(c *infoCluster) *infoCluster { c.Server = ""; return c },
-		"another name":      func(c *infoCluster) *infoCluster { c.TLSServerName = "evil.example"; return c },
-		"another authority": func(c *infoCluster) *infoCluster { c.CertificateAuthorityData = stranger.PEM; return c },
-		"an authority more": func(c *infoCluster) *infoCluster {
-			c.CertificateAuthorityData = append(append([]byte(nil), c.CertificateAuthorityData...), stranger.PEM...)
-			return c
-		},
-		"no authority": func(c *infoCluster) *infoCluster { c.CertificateAuthorityData = nil; return c },
-		"an authority in pieces": func(c *infoCluster) *infoCluster {
-			c.CertificateAuthorityData = c.CertificateAuthorityData[:100]
-			return c
-		},
-		"no verification":         func(c *infoCluster) *infoCluster { c.InsecureSkipTLSVerify = true; return c },
-		"a proxy on the way":      func(c *infoCluster) *infoCluster { c.ProxyURL = "http://evil.example:3128"; return c },
-		"a user in the server":    func(c *infoCluster) *infoCluster { c.Server = strings.Replace(c.Server, "//", "//evil@", 1); return c },
-		"a path after the server": func(c *infoCluster) *infoCluster { c.Server += "/../evil"; return c },
-	}
-	for mode, name := range map[string]string{profile.ModeToken: "prod", profile.ModeCertificate: "node"} {
-		for what, change := range cases {
-			if o := run(r.plugin(t, name, mode, change(r.cluster()))); o.code != 4 || o.stdout != "" || !strings.Contains(o.stderr, "hint: ") {
-				t.Errorf("%s, %s: %+v", mode, what, o)
-			}
-		}
-		r.credential(t, name, mode) // the good baseline
-	}
-	t.Run("through kubectl", func(t *testing.T) {
-		config := r.config(t, profile.ModeToken)
-		config.Clusters["test"].Server = "https://evil.invalid"
-		o := run(r.kubectl(r.write(t, config), "auth", "whoami"))
-		if o.code == 0 || o.stdout != "" || !strings.Contains(o.stderr, "executable holdfast-exec-plugin failed with exit code 4") {
-			t.Errorf("kubectl: %+v", o)
-		}
-	})
-	t.Run("a mode that the profile does not allow, a profile that is not there", func(t *testing.T) {
-		for _, o := range []outcome{
-			run(r.plugin(t, "none", profile.ModeToken, r.cluster())),
-			run(r.plugin(t, "none", profile.ModeProxy, nil)),
-		} {
-			if o.code != 4 || o.stdout != "" {
-				t.Errorf("%+v", o)
-			}
-		}
-	})
-}
-
-// While the API server is down, the broker does not hammer where it was, however
-// many ask; when it is back, they are answered.
-func TestMintDuringOutage(t *testing.T) {
-	plane := kube.Start(t, kube.Options{}) // no controllers: they would connect too
-	if err := prepare(plane); err != nil {
-		t.Fatal(err)
-	}
-	serviceAccount(t, plane, "default", "default", "view")
-	r := newRig(t, plane, alice)
-	plane.StopAPIServer()
-	l, err := net.Listen("tcp", strings.TrimPrefix(plane.URL, "https://"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var tries atomic.Int32
-	go func() {
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			tries.Add(1)
-			_ = conn.Close()
-		}
-	}()
-	const outage = 4 * time.Second
-	var running sync.WaitGroup
-	var asked atomic.Int32
-	started := time.Now()
-	for range 20 {
-		running.Go(func() {
-			for time.Since(started) < outage {
-				asked.Add(1)
-				if o := run(r.plugin(t, "prod", profile.ModeToken, r.cluster())); o.code == 0 || o.stdout != "" || !strings.Contains(o.stderr, "hint: ") {
-					t.Errorf("during the outage: %+v", o)
-					return
-				}
-			}
-		})
-	}
-	running.Wait()
-	_ = l.Close()
-	if n := tries.Load(); n == 0 || n > 8 {
-		t.Errorf("%d runs made %d connections in %v, want a few", asked.Load(), n, time.Since(started))
-	}
-	if took := time.Since(started); took > outage+12*time.Second {
-		t.Errorf("a run took %v", took-outage)
-	}
-	if err := plane.StartAPIServer(); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "after the outage", func() string {
-		o := run(r.plugin(t, "prod", profile.ModeToken, r.cluster()))
-		return strings.TrimSuffix(fmt.Sprintf("%s%d", o.stderr, o.code), "0")
-	})
 }

@@ -9,17 +9,13 @@ import (
 	"crypto/x509/pkix"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/google/go-tpm/tpm2"
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"holdfast/agent/wire"
 	"holdfast/client"
@@ -201,100 +197,4 @@ func (r *rig) signatures() int { return r.tpm.Counts()[tpm2.TPMCCSign] }
 // programPath is a PATH on which the plugin is found.
 func programPath(t testing.TB) string {
 	return filepath.Dir(daemon.Program(t, daemon.PluginProgram)) + ":" + os.Getenv("PATH")
-}
-
-// exec is the stanza by which a kubeconfig's user runs the plugin.
-func (r *rig) exec(mode string) *clientcmdapi.ExecConfig {
-	return &clientcmdapi.ExecConfig{
-		APIVersion: "client.authentication.k8s.io/v1", Command: "holdfast-exec-plugin",
-		Args: []string{"--profile", r.profile.Name, "--mode", mode}, ProvideClusterInfo: mode != profile.ModeProxy,
-		InteractiveMode: clientcmdapi.NeverExecInteractiveMode,
-	}
-}
-
-// config is a kubeconfig for the rig's profile in a mode.
-func (r *rig) config(t testing.TB, mode string) *clientcmdapi.Config {
-	t.Helper()
-	c := clientcmdapi.NewConfig()
-	cluster := &clientcmdapi.Cluster{Server: r.plane.URL, CertificateAuthorityData: r.plane.Authority.PEM}
-	if mode == profile.ModeProxy {
-		endpoint := r.broker.GetStatus().Endpoint
-		cluster = &clientcmdapi.Cluster{
-			Server: "https://" + endpoint.Address, TLSServerName: r.profile.ServerName(),
-			CertificateAuthorityData: []byte(endpoint.Certificate),
-		}
-	}
-	c.Clusters["test"] = cluster
-	c.AuthInfos["test"] = &clientcmdapi.AuthInfo{Exec: r.exec(mode)}
-	c.Contexts["test"] = &clientcmdapi.Context{Cluster: "test", AuthInfo: "test"}
-	c.CurrentContext = "test"
-	return c
-}
-
-var files atomic.Int64
-
-// write writes a kubeconfig that everybody may read, and returns its path.
-func (r *rig) write(t testing.TB, c *clientcmdapi.Config) string {
-	t.Helper()
-	path := filepath.Join(r.dir, fmt.Sprintf("kubeconfig-%d", files.Add(1)))
-	if err := clientcmd.WriteToFile(*c, path); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(path, 0o644); err != nil {
-		t.Fatal(err)
-	}
-	return path
-}
-
-// kubeconfig writes the kubeconfig for a mode.
-func (r *rig) kubeconfig(t testing.TB, mode string) string {
-	t.Helper()
-	return r.write(t, r.config(t, mode))
-}
-
-// kubectl prepares stock kubectl.
-func (r *rig) kubectl(kubeconfig string, args ...string) *exec.Cmd {
-	cmd := r.plane.Kubectl(kubeconfig, args...)
-	cmd.Env = append(cmd.Env, r.environ...)
-	return cmd
-}
-
-// must runs a command and returns its standard output.
-func must(t testing.TB, cmd *exec.Cmd) string {
-	t.Helper()
-	o := run(cmd)
-	if o.code != 0 {
-		t.Fatalf("%s: exit %d\n%s%s", filepath.Base(cmd.Path), o.code, o.stdout, o.stderr)
-	}
-	return o.stdout
-}
-
-// outcome is how a command ended.
-type outcome struct {
-	code           int
-	stdout, stderr string
-}
-
-// run runs a command. One that cannot be started has code -1.
-func run(cmd *exec.Cmd) outcome {
-	var stdout, stderr buffer
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	if cmd.SysProcAttr == nil {
-		cmd.SysProcAttr = &syscall.SysProcAttr{}
-	}
-	err := cmd.Run()
-	o := outcome{code: -1, stdout: stdout.String(), stderr: stderr.String()}
-	switch {
-	case cmd.ProcessState != nil:
-		o.code = cmd.ProcessState.ExitCode()
-	case err != nil:
-		o.stderr += err.Error()
-	}
-	return o
-}
-
-// as makes a command run as another uid.
-func as(uid uint32, cmd *exec.Cmd) *exec.Cmd {
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
-	return cmd
 }
