@@ -6,8 +6,12 @@ import (
 	"strings"
 	"testing"
 
+	"holdfast/agent"
+	"holdfast/agent/audit"
 	"holdfast/agent/keys"
+	"holdfast/agent/peer"
 	"holdfast/agent/policy"
+	"holdfast/agent/queue"
 	"holdfast/agent/wire"
 )
 
@@ -38,6 +42,23 @@ func TestReportedIsRecordedAsReported(t *testing.T) {
 	lines = r.auditLines()
 	if last := lines[len(lines)-1]; strings.Contains(last, "reported") {
 		t.Errorf("nobody was reported, and the record says %s", last)
+	}
+}
+
+// The users of one broker share its part of a device's time, and none gets a part
+// of anybody else's by being reported.
+func TestReportsDivideTheReportersShare(t *testing.T) {
+	broker := &peer.Peer{Identity: peer.Identity{UID: 990, PID: 5, StartTime: 6}}
+	one := agent.ShareOf(broker, &audit.Reported{UID: 7, PID: 70, Start: 1})
+	again := agent.ShareOf(broker, &audit.Reported{UID: 7, PID: 71, Start: 2})
+	other := agent.ShareOf(broker, &audit.Reported{UID: 8, PID: 80, Start: 3})
+	if one != again || one == other || one.Process == other.Process {
+		t.Errorf("uid 7 is %+v and %+v, uid 8 is %+v", one, again, other)
+	}
+	for _, c := range []queue.Caller{one, other, agent.ShareOf(broker, nil)} {
+		if c.Peer != "uid:990" {
+			t.Errorf("counts for %s, not for who asks", c.Peer)
+		}
 	}
 }
 

@@ -31,12 +31,16 @@ func (a *Agent) newRequest(ctx context.Context) *request {
 }
 
 // caller is who the request counts for in a device's queue: the unit where the
-// kernel tells it reliably, else the uid.
+// kernel tells it reliably, else the uid. What it says of whom it asks for only
+// divides its own share: of the users of one broker none takes all of it.
 func (r *request) caller() queue.Caller {
 	p := r.conn.peer
 	c := queue.Caller{Peer: fmt.Sprintf("uid:%d", p.UID), Process: fmt.Sprintf("%d/%d", p.PID, p.StartTime)}
 	if p.Unit != "" && !p.UnitRacy {
 		c.Peer = "unit:" + p.Unit
+	}
+	if r.reported != nil {
+		c.Process += fmt.Sprintf(" for uid:%d", r.reported.UID)
 	}
 	return c
 }
