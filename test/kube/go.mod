@@ -8,6 +8,7 @@ godebug default=go1.26
 
 require (
 	github.com/google/go-tpm v0.9.9-0.20260124013517-8f8f42cba0de
+	go.uber.org/goleak v1.3.0
 	holdfast v0.0.0-00010101000000-000000000000
 	k8s.io/api v0.36.3
 	k8s.io/apimachinery v0.36.3

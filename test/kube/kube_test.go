@@ -12,8 +12,16 @@ import (
 	"strings"
 	"testing"
 
+	"go.uber.org/goleak"
+
 	"holdfast/test/kube"
 )
+
+func TestMain(m *testing.M) {
+	// A client that is no longer used keeps its connections for a while.
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"), goleak.IgnoreAnyFunction("net/http.(*persistConn).writeLoop"),
+		goleak.IgnoreAnyFunction("golang.org/x/net/http2.(*clientConnReadLoop).run"))
+}
 
 // The plane by itself, before anything of holdfast's comes in.
 func TestPlane(t *testing.T) {

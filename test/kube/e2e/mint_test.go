@@ -30,14 +30,17 @@ func TestToken(t *testing.T) {
 	r := newRig(t, sharedPlane(t), alice)
 	kubeconfig := r.kubeconfig(t, profile.ModeToken)
 	before := r.signatures()
-	for range 3 {
-		got := must(t, r.kubectl(kubeconfig, "auth", "whoami", "-o", "jsonpath={.status.userInfo.username}"))
-		if want := "system:serviceaccount:default:default"; got != want {
-			t.Errorf("whoami: %s, want %s", got, want)
+	for name, program := range kubectls(r) {
+		for range 3 {
+			cmd := r.plane.KubectlOf(program, kubeconfig, "auth", "whoami", "-o", "jsonpath={.status.userInfo.username}")
+			cmd.Env = append(cmd.Env, r.environ...)
+			if got, want := must(t, cmd), "system:serviceaccount:default:default"; got != want {
+				t.Errorf("kubectl %s: whoami: %s, want %s", name, got, want)
+			}
 		}
 	}
 	if got := r.signatures() - before; got != 1 {
-		t.Errorf("3 kubectl runs cost %d signatures, want 1", got)
+		t.Errorf("kubectl runs in a row cost %d signatures, want 1", got)
 	}
 	c := r.credential(t, "prod", profile.ModeToken)
 	if left := time.Until(c.ExpirationTimestamp); left > 10*time.Minute-30*time.Second || left < 8*time.Minute {
