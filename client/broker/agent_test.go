@@ -35,6 +35,9 @@ func TestAgentAway(t *testing.T) {
 	if n := r.metric("holdfast_broker_plugin_answers_total", "code", "0", "mode", "proxy"); n != 1 {
 		t.Errorf("%v answers with code 0 were counted, want 1", n)
 	}
+	if p := r.broker.GetStatus().Profiles[0]; !strings.Contains(p.Fault, "agent") || p.Hint == "" {
+		t.Errorf("the profile's fault is %q (%q), want that there is no agent", p.Fault, p.Hint)
+	}
 	// An agent that comes back while a plugin waits is no failure.
 	answered := make(chan error, 1)
 	go func() { _, err := r.plugin(asked); answered <- err }()
@@ -73,6 +76,9 @@ func TestPIN(t *testing.T) {
 	_, err := r.plugin(asked)
 	if e, ok := keys.AsError(err); !ok || e.Kind != keys.PINRequired || !strings.Contains(e.Hint, "holdfast unlock careful") {
 		t.Errorf("locked: %v, want pin-required and the command", err)
+	}
+	if p := r.broker.GetStatus().Profiles[0]; p.Fault != "key careful wants its PIN" {
+		t.Errorf("locked: profile %s has the fault %q", p.Name, p.Fault)
 	}
 	if n := r.metric("holdfast_broker_plugin_answers_total", "code", "5", "mode", "proxy"); n != 1 {
 		t.Errorf("%v answers with code 5 were counted, want 1", n)
@@ -128,6 +134,9 @@ func TestRenewalAndLoss(t *testing.T) {
 	if _, err := r.plugin(wire.GetCredentialParameters{Profile: "prod", Mode: wire.ModeProxy}); keys.KindOf(err) != keys.Denied {
 		t.Errorf("without the key: %v", err)
 	}
+	if p := r.broker.GetStatus().Profiles[0]; !strings.Contains(p.Fault, `no key "alice"`) || !strings.Contains(p.Hint, "holdfast enroll") {
+		t.Errorf("without the key the profile's fault is %q (%q)", p.Fault, p.Hint)
+	}
 }
 
 func TestHungAgent(t *testing.T) {
@@ -146,11 +155,15 @@ func TestHungAgent(t *testing.T) {
 	defer conn.Close()
 	var waited []string
 	p := wire.GetCredentialParameters{Profile: "prod", Mode: wire.ModeProxy}
-	err = conn.CallMore(t.Context(), wire.GetCredential, p, func(reply json.RawMessage, _ bool) error {
-		var got wire.GetCredentialReply
-		err := json.Unmarshal(reply, &got)
-		waited = append(waited, got.Waiting)
-		return err
+	within(t, "an answer that needs the agent", func() bool { // the key was ready a moment ago
+		waited = nil
+		err = conn.CallMore(t.Context(), wire.GetCredential, p, func(reply json.RawMessage, _ bool) error {
+			var got wire.GetCredentialReply
+			err := json.Unmarshal(reply, &got)
+			waited = append(waited, got.Waiting)
+			return err
+		})
+		return err != nil
 	})
 	var answered *varlink.Error
 	if !errors.As(err, &answered) || answered.Name != fault.Name(fault.AgentUnreachable) {
@@ -158,6 +171,20 @@ func TestHungAgent(t *testing.T) {
 	}
 	if len(waited) < 2 || !strings.Contains(waited[0], "prod") {
 		t.Errorf("heard %q, want a word each second", waited)
+	}
+}
+
+// A device that does not answer is no reason to restart the agent.
+func TestStuckDevice(t *testing.T) {
+	r := newRig(t)
+	r.broker.Stop()
+	r.tpm.Stop()
+	defer r.tpm.Cont()
+	r.options.Dir = r.broker.Dir // with the key that the TPM has sealed
+	r.broker = daemon.StartBroker(t, r.options)
+	_, err := r.plugin(wire.GetCredentialParameters{Profile: "prod", Mode: wire.ModeProxy})
+	if e, ok := keys.AsError(err); !ok || e.Kind != keys.DeviceWedged || !strings.Contains(e.Hint, "holdfast status") {
+		t.Errorf("got %v, want device-wedged and what shows it", err)
 	}
 }
 

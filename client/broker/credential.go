@@ -153,7 +153,7 @@ func modesOf(p *profile.Profile) []string {
 // something with it.
 func (r *request) ticket(ctx context.Context, prof *profile.Profile) (wire.Credential, error) {
 	b := r.broker
-	if err := patiently(ctx, func(ctx context.Context) error { return b.front.open(ctx, prof) }); err != nil {
+	if err := b.patiently(ctx, func(ctx context.Context) error { return b.front.open(ctx, prof) }); err != nil {
 		return wire.Credential{}, err
 	}
 	if err := r.ready(ctx, prof); err != nil {

@@ -9,7 +9,6 @@ import (
 
 	"holdfast/agent/keys"
 	"holdfast/client"
-	"holdfast/client/broker/fault"
 	"holdfast/client/profile"
 )
 
@@ -69,59 +68,70 @@ func (r *request) ready(ctx context.Context, prof *profile.Profile) error {
 	if b.ready.has(prof.Key) {
 		return nil
 	}
-	return patiently(ctx, func(ctx context.Context) error {
+	return b.patiently(ctx, func(ctx context.Context) error {
 		asked := b.ready.ask()
-		k, err := b.Agent.Current(ctx, prof.Key)
-		if err != nil {
-			return err
-		}
-		info := k.Info()
-		if !info.PIN {
+		withPIN, err := b.canSign(ctx, prof.Key)
+		if err == nil && !withPIN {
 			b.ready.put(prof.Key, asked, b.keys.fault() == nil)
-			return nil
 		}
-		if info.UnlockedUntil != nil && time.Now().Before(*info.UnlockedUntil) {
-			return nil
-		}
-		return &keys.Error{
-			Kind:    keys.PINRequired,
-			Message: fmt.Sprintf("key %s wants its PIN", info.Name),
-			Hint:    "`holdfast unlock " + info.Name + "`, then try again",
-		}
+		return err
 	})
 }
 
-// An agent that is being restarted is back within a second. One that gives no
-// answer for longer than it lets its device take is stuck.
-const (
-	absence = time.Second
-	again   = 50 * time.Millisecond
-	hung    = 5 * time.Second
-)
-
-// patiently does something that asks the agent, and again for a while when the
-// agent cannot be reached.
-func patiently(ctx context.Context, do func(context.Context) error) error {
-	bounded, cancel := context.WithTimeout(ctx, hung)
-	defer cancel()
-	for until := time.Now().Add(absence); ; {
-		err := do(bounded)
-		var unreachable *client.UnreachableError
-		switch {
-		case errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil:
-			return &keys.Error{
-				Kind:    fault.AgentUnreachable,
-				Message: fmt.Sprintf("the agent gave no answer within %s", hung),
-				Hint:    "it hangs: restart it (systemctl --user restart holdfast-agent), and look at its log",
-				Err:     err,
-			}
-		case !errors.As(err, &unreachable) || time.Now().After(until):
-			return err
-		}
-		select {
-		case <-bounded.Done():
-			return err
-		case <-time.After(again):
-		}
+// canSign asks the agent whether a set has a key that can sign in now, and whether
+// that one has a PIN.
+func (b *Broker) canSign(ctx context.Context, set string) (withPIN bool, err error) {
+	k, err := b.Agent.Current(ctx, set)
+	if err != nil {
+		return false, err
 	}
+	info := k.Info()
+	if !info.PIN || info.UnlockedUntil != nil && time.Now().Before(*info.UnlockedUntil) {
+		return info.PIN, nil
+	}
+	return true, &keys.Error{
+		Kind:    keys.PINRequired,
+		Message: fmt.Sprintf("key %s wants its PIN", info.Name),
+		Hint:    "`holdfast unlock " + info.Name + "`, then try again",
+	}
+}
+
+// glance is how long status waits for the agent, for all profiles together.
+const glance = time.Second
+
+// inquiry asks the agent about the keys of several profiles, each key once. An
+// agent that does not answer is not asked again.
+type inquiry struct {
+	broker *Broker
+	ctx    context.Context
+	end    context.CancelFunc
+	known  map[string]error // by set; nil for a key that can sign
+	silent error            // why the agent does not answer
+}
+
+func (b *Broker) inquiry(ctx context.Context) *inquiry {
+	ctx, end := context.WithTimeout(ctx, glance)
+	return &inquiry{broker: b, ctx: ctx, end: end, known: map[string]error{}}
+}
+
+// fault returns why a set of keys cannot sign in now.
+func (i *inquiry) fault(set string) error {
+	err, asked := i.known[set]
+	switch {
+	case asked:
+		return err
+	case i.silent != nil:
+		return i.silent
+	}
+	_, err = i.broker.canSign(i.ctx, set)
+	var unreachable *client.UnreachableError
+	switch {
+	case i.ctx.Err() != nil:
+		err = hangs(glance, err)
+		i.silent = err
+	case errors.As(err, &unreachable):
+		i.silent = err
+	}
+	i.known[set] = err
+	return err
 }

@@ -17,7 +17,7 @@ import (
 
 // getStatus tells everybody who may ask how the broker is, and each caller of the
 // profiles that they may use. Faults of files are for those who administer it.
-func (b *Broker) getStatus(_ context.Context, caller *peer.Peer, _ *wire.Empty) (*wire.GetStatusReply, error) {
+func (b *Broker) getStatus(ctx context.Context, caller *peer.Peer, _ *wire.Empty) (*wire.GetStatusReply, error) {
 	if !b.decide(caller.Identity, policy.Status, "") {
 		return nil, &keys.Error{Kind: keys.Denied, Message: fmt.Sprintf("uid %d may not ask for the broker's state", caller.UID), Hint: "the broker's policy says who may"}
 	}
@@ -32,9 +32,11 @@ func (b *Broker) getStatus(_ context.Context, caller *peer.Peer, _ *wire.Empty) 
 		reply.Mode = "system"
 	}
 	profiles, faults, broken := b.shelf.list()
+	agent := b.inquiry(ctx)
+	defer agent.end()
 	for name, p := range profiles {
 		if b.mayUse(caller.Identity, name) {
-			reply.Profiles = append(reply.Profiles, b.wireProfile(p, faults[name], front))
+			reply.Profiles = append(reply.Profiles, b.wireProfile(p, faults[name], front, agent))
 		}
 	}
 	if b.privileged(caller.Identity) {
@@ -51,7 +53,7 @@ func (b *Broker) getStatus(_ context.Context, caller *peer.Peer, _ *wire.Empty) 
 
 const mendIt = "mend the file, or write it anew with `holdfast kubeconfig add`"
 
-func (b *Broker) wireProfile(p *profile.Profile, fault error, front frontState) wire.Profile {
+func (b *Broker) wireProfile(p *profile.Profile, fault error, front frontState, agent *inquiry) wire.Profile {
 	connections, signatures := b.pools.Counts(p.Name)
 	w := wire.Profile{
 		Name: p.Name, Server: p.Cluster.Server, Key: p.Key, Modes: modesOf(p), TLSServerName: p.ServerName(),
@@ -65,6 +67,11 @@ func (b *Broker) wireProfile(p *profile.Profile, fault error, front frontState) 
 	case closed != nil && p.Proxy.Port != 0: // that of the shared listener is a notice
 		known := toKnown(closed)
 		w.Fault, w.Hint = known.Message, known.Hint
+	default:
+		if err := agent.fault(p.Key); err != nil {
+			known := toKnown(err)
+			w.Fault, w.Hint = known.Message, known.Hint
+		}
 	}
 	return w
 }
