@@ -9,13 +9,17 @@ import (
 	agentwire "holdfast/agent/wire"
 )
 
-// snapshot notes what is of interest of each key.
-func snapshot(list []agentwire.Key) map[string]map[string]keyBefore {
+// snapshot notes what is of interest of each key. Of two with one name it is the
+// one of uid, which signs in.
+func snapshot(list []agentwire.Key, uid uint32) map[string]map[string]keyBefore {
 	sets := map[string]map[string]keyBefore{}
 	for _, k := range list {
 		set := keys.SetOf(k.Name)
 		if sets[set] == nil {
 			sets[set] = map[string]keyBefore{}
+		}
+		if _, taken := sets[set][k.Name]; taken && k.Owner.UID != uid {
+			continue
 		}
 		noted := keyBefore{public: k.PublicKey, fault: k.Fault != "", pin: k.PIN}
 		if len(k.Chain) > 0 {
@@ -23,6 +27,9 @@ func snapshot(list []agentwire.Key) map[string]map[string]keyBefore {
 			if leaf, err := x509.ParseCertificate(k.Chain[0]); err == nil {
 				noted.until = leaf.NotAfter
 			}
+		}
+		if k.UnlockedUntil != nil {
+			noted.unlocked = *k.UnlockedUntil
 		}
 		sets[set][k.Name] = noted
 	}
@@ -35,6 +42,8 @@ type change int
 const (
 	same    change = iota
 	renewed        // there is a new certificate, or a new generation
+	lapsed         // the time that a key was unlocked for has passed
+	locked         // a key was locked before that
 	gone           // a key that could sign in is gone, is another one or cannot be used
 )
 
@@ -48,13 +57,17 @@ func compare(before, after map[string]keyBefore, now time.Time) change {
 		switch {
 		case usable && (!there || !bytes.Equal(k.public, old.public) || k.fault):
 			return gone
+		case !old.unlocked.IsZero() && k.unlocked.IsZero() && now.Before(old.unlocked):
+			what = locked
+		case !old.unlocked.IsZero() && k.unlocked.IsZero():
+			what = max(what, lapsed)
 		case there && !bytes.Equal(k.leaf, old.leaf):
-			what = renewed
+			what = max(what, renewed)
 		}
 	}
 	for name := range after {
 		if _, known := before[name]; !known {
-			what = renewed
+			what = max(what, renewed)
 		}
 	}
 	return what

@@ -31,11 +31,12 @@ type watched struct {
 
 // keyBefore is a key as it was when it was looked at last.
 type keyBefore struct {
-	public []byte
-	leaf   []byte
-	until  time.Time // the end of its certificate
-	fault  bool
-	pin    bool
+	public   []byte
+	leaf     []byte
+	until    time.Time // the end of its certificate
+	fault    bool
+	pin      bool
+	unlocked time.Time // how long it is unlocked; zero when it is not
 }
 
 func (w *watched) fault() error {
@@ -132,13 +133,13 @@ func (b *Broker) dropKey(name, why string) {
 	}
 }
 
-// profilesOf returns the profiles that a key signs in for, all when the name is
-// empty.
+// profilesOf returns the profiles that a key, or some key of a set, signs in for,
+// all when the name is empty. A profile names a set, or one generation of it.
 func (b *Broker) profilesOf(name string) []*profile.Profile {
 	all, _, _ := b.shelf.list()
 	var list []*profile.Profile
 	for _, p := range all {
-		if name == "" || p.Key == name || p.Key == keys.SetOf(name) {
+		if name == "" || p.Key == name || p.Key == keys.SetOf(name) || keys.SetOf(p.Key) == name {
 			list = append(list, p)
 		}
 	}
@@ -157,7 +158,7 @@ func (b *Broker) look(ctx context.Context) error {
 		return err
 	}
 	now := time.Now()
-	after := snapshot(list)
+	after := snapshot(list, b.uid)
 	b.keys.mu.Lock()
 	before, restarted := b.keys.sets, !b.keys.started.IsZero() && !b.keys.started.Equal(status.Started)
 	b.keys.sets, b.keys.started = after, status.Started
@@ -166,8 +167,12 @@ func (b *Broker) look(ctx context.Context) error {
 		switch compare(old, after[set], now) {
 		case gone:
 			b.dropKey(set, "a key is gone or is another one")
+		case locked: // nobody listened when the agent announced it
+			b.dropKey(set, "locked")
+		case lapsed:
+			b.retire(set, "a key is not unlocked any more")
 		case renewed:
-			b.retire(set)
+			b.retire(set, "the key of a profile was renewed")
 		}
 	}
 	if restarted {
@@ -177,9 +182,9 @@ func (b *Broker) look(ctx context.Context) error {
 }
 
 // retire has new requests make a fresh handshake; what is open goes on.
-func (b *Broker) retire(set string) {
+func (b *Broker) retire(set, why string) {
 	for _, p := range b.profilesOf(set) {
-		b.Log.Info("the key of a profile was renewed", "profile", p.Name, "key", set)
+		b.Log.Info("connections are retired", "profile", p.Name, "key", set, "reason", why)
 		b.pools.Retire(p.Name, nil)
 	}
 }

@@ -1,8 +1,13 @@
 package broker
 
 import (
+	"slices"
+	"strings"
 	"testing"
 	"time"
+
+	agentwire "holdfast/agent/wire"
+	"holdfast/client/profile"
 )
 
 func TestCompare(t *testing.T) {
@@ -13,6 +18,8 @@ func TestCompare(t *testing.T) {
 	}
 	faulty := k("a", "1", later)
 	faulty.fault = true
+	open, was := k("a", "1", later), k("a", "1", later)
+	open.unlocked, was.unlocked = later, past
 	type set = map[string]keyBefore
 	for name, test := range map[string]struct {
 		before, after set
@@ -27,10 +34,44 @@ func TestCompare(t *testing.T) {
 		"a generation in use deleted":   {set{"k": k("a", "1", later), "k.1": k("b", "2", later)}, set{"k.1": k("b", "2", later)}, gone},
 		"faulty now":                    {set{"k": k("a", "1", later)}, set{"k": faulty}, gone},
 		"faulty before":                 {set{"k": faulty}, set{}, same},
+		"still unlocked":                {set{"k": open}, set{"k": open}, same},
+		"locked":                        {set{"k": open}, set{"k": k("a", "1", later)}, locked},
+		"locked, and another renewed":   {set{"k": open, "k.1": k("b", "1", later)}, set{"k": k("a", "1", later), "k.1": k("b", "2", later)}, locked},
+		"unlocked for so long only":     {set{"k": was}, set{"k": k("a", "1", later)}, lapsed},
+		"unlocked anew":                 {set{"k": was}, set{"k": open}, same},
+		"deleted while it was unlocked": {set{"k": open}, set{}, gone},
 		"deleted without a certificate": {set{"k": k("a", "", later)}, set{}, same},
 	} {
 		if got := compare(test.before, test.after, now); got != test.want {
 			t.Errorf("%s: got %d, want %d", name, got, test.want)
+		}
+	}
+}
+
+// A profile may name a generation, and users may have a key of the machine's name.
+func TestWhoseKeyIsWatched(t *testing.T) {
+	list := []agentwire.Key{
+		{Name: "k", PublicKey: []byte("own"), Owner: agentwire.Owner{UID: 7}}, {Name: "k", PublicKey: []byte("machine")},
+		{Name: "k.1", PublicKey: []byte("machine")}, {Name: "k.1", PublicKey: []byte("own"), Owner: agentwire.Owner{UID: 7}},
+	}
+	for name, k := range snapshot(list, 7)["k"] {
+		if string(k.public) != "own" {
+			t.Errorf("%s: the key of the %s is watched", name, k.public)
+		}
+	}
+	b := &Broker{shelf: &shelf{profiles: map[string]*profile.Profile{
+		"set": {Name: "set", Key: "k"}, "one": {Name: "one", Key: "k.1"}, "other": {Name: "other", Key: "l"},
+	}}}
+	b.shelf.dir = t.TempDir()
+	b.shelf.stamps, b.shelf.read = b.shelf.stampAll(), time.Now()
+	for name, want := range map[string]string{"k": "one set", "k.1": "one set", "k.2": "set", "l": "other", "l.1": "other", "": "one other set", "m": ""} {
+		var got []string
+		for _, p := range b.profilesOf(name) {
+			got = append(got, p.Name)
+		}
+		slices.Sort(got)
+		if strings.Join(got, " ") != want {
+			t.Errorf("%q signs in for %q, want %s", name, got, want)
 		}
 	}
 }
