@@ -1,6 +1,8 @@
 package broker_test
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
 	"net/http"
 	"os"
@@ -236,6 +238,11 @@ func TestSystemMode(t *testing.T) {
 	var s wire.GetStatusReply
 	if err := conn.Call(t.Context(), wire.GetStatus, wire.Empty{}, &s); err != nil || len(s.Profiles) != 0 || len(s.Notices) != 0 || s.Endpoint.Address == "" {
 		t.Errorf("another user sees %+v, %v", s, err)
+	}
+	r.get("prod", r.ticket("prod"), "/whoami") // which is counted
+	var counted json.RawMessage
+	if err := conn.Call(t.Context(), wire.GetMetrics, wire.Empty{}, &counted); err != nil || bytes.Contains(counted, []byte(`"prod"`)) || !bytes.Contains(counted, []byte(`"profile","other"`)) {
+		t.Errorf("another user sees in the metrics %s, %v", counted, err)
 	}
 	for _, method := range []string{wire.GetCredential, wire.Forget} {
 		p := map[string]string{"profile": "prod"}

@@ -170,10 +170,15 @@ func denied(caller *peer.Peer, profile string) error {
 	}
 }
 
+// getMetrics tells everybody who may ask what was counted, and by name of the
+// profiles that they may use.
 func (b *Broker) getMetrics(_ context.Context, caller *peer.Peer, _ *wire.Empty) (*wire.GetMetricsReply, error) {
 	if !b.decide(caller.Identity, policy.Status, "") {
 		return nil, &keys.Error{Kind: keys.Denied, Message: fmt.Sprintf("uid %d may not ask for the broker's state", caller.UID), Hint: "the broker's policy says who may"}
 	}
 	b.counts.lifetimes.show(b.counts.ttl)
-	return &wire.GetMetricsReply{Metrics: b.registry.Snapshot()}, nil
+	known := func(profile string) bool {
+		return b.privileged(caller.Identity) || b.mayUse(caller.Identity, profile)
+	}
+	return &wire.GetMetricsReply{Metrics: disclose(b.registry.Snapshot(), known)}, nil
 }
