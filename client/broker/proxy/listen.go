@@ -6,31 +6,42 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"os"
 	"sync"
 	"time"
 
+	"holdfast/agent/keys"
 	"holdfast/client/broker/ticket"
 )
 
 // Anybody on the machine can connect to loopback. These bounds keep others from
-// using up the proxy: connections that have shown no ticket are few and short.
+// using up the proxy: connections that have shown no ticket are few and short. One
+// person may have thousands of uids (subuid(5)), so that those who have no ticket at
+// all share a part of what there is, and leave the rest to those who have one.
 const (
 	strangerTime       = 10 * time.Second
 	maxStrangers       = 1024
 	maxStrangersPerUID = 256
+	maxUnknown         = maxStrangers / 2 // strangers whose uid has no ticket
 	maxConnections     = 4096
 	maxPerUID          = 2048
 	maxRefusals        = 100 // of one connection, in a row
 	maxOwned           = 16  // tickets remembered for one connection
 )
 
-var errFull = errors.New("too many connections")
+var (
+	errFull        = errors.New("too many connections")
+	errAnotherUser = &keys.Error{
+		Kind: keys.Denied, Message: "the connection belongs to another user", Hint: "a ticket counts only in the process that ran the plugin",
+	}
+)
 
 // doors counts the connections by who opened them.
 type doors struct {
 	mu        sync.Mutex
 	all       map[*connection]struct{}
 	strangers int
+	unknown   int // of the strangers
 	perUID    map[uint32]*tally
 }
 
@@ -49,12 +60,15 @@ func (d *doors) enter(c *connection) error {
 	if own == nil {
 		own = &tally{}
 	}
-	if len(d.all) >= maxConnections || d.strangers >= maxStrangers || own.all >= maxPerUID || own.strangers >= maxStrangersPerUID {
+	if len(d.all) >= maxConnections || d.strangers >= maxStrangers || own.all >= maxPerUID || own.strangers >= maxStrangersPerUID || c.unknown && d.unknown >= maxUnknown {
 		return errFull
 	}
 	d.perUID[c.uid] = own
 	d.all[c] = struct{}{}
 	d.strangers++
+	if c.unknown {
+		d.unknown++
+	}
 	own.all++
 	own.strangers++
 	c.stranger = true
@@ -72,6 +86,9 @@ func (d *doors) welcome(c *connection) {
 	c.stranger = false
 	c.timer.Stop()
 	d.strangers--
+	if c.unknown {
+		d.unknown--
+	}
 	if own := d.perUID[c.uid]; own != nil {
 		own.strangers--
 	}
@@ -145,6 +162,7 @@ func (l *listener) receive(conn net.Conn) (*connection, error) {
 	if c.uid, err = ticket.OwnerUID(c.client, c.server); err != nil {
 		return nil, err
 	}
+	c.unknown = c.uid != uint32(os.Getuid()) && !l.proxy.options.Tickets.Has(c.uid)
 	return c, l.proxy.doors.enter(c)
 }
 
@@ -156,6 +174,7 @@ type connection struct {
 	client, server netip.AddrPort
 	uid            uint32
 
+	unknown  bool        // its uid had no ticket when it came
 	stranger bool        // has shown no ticket; guarded by doors
 	timer    *time.Timer // ends it while it is a stranger
 
@@ -171,12 +190,16 @@ func (c *connection) Close() error {
 }
 
 // owns asks the kernel once whether the holder's process owns the connection. A
-// refusal is not remembered.
+// refusal is not remembered. The kernel is asked by addresses, which are another
+// connection's once this one is gone: it has to be of the uid that opened this one.
 func (c *connection) owns(h *ticket.Holder) (asked bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if _, known := c.owned[h]; known {
 		return false, nil
+	}
+	if c.uid != h.Process.UID {
+		return false, errAnotherUser
 	}
 	if err := h.Owns(c.client, c.server); err != nil {
 		return true, err

@@ -13,6 +13,9 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"holdfast/agent/keys"
+	"holdfast/client/broker/ticket"
 )
 
 func TestServeRefusesOtherAddresses(t *testing.T) {
@@ -65,11 +68,12 @@ func TestRemoteAddressesAreRefused(t *testing.T) {
 	}
 }
 
-// pipes makes connections of a uid until they are refused.
+// pipes makes connections of a uid until they are refused. Those from 100000 on have
+// no ticket.
 func pipes(d *doors, uid uint32, welcome bool) (taken []*connection, ends []net.Conn) {
 	for {
 		near, far := net.Pipe()
-		c := &connection{Conn: near, doors: d, uid: uid}
+		c := &connection{Conn: near, doors: d, uid: uid, unknown: uid >= 100_000}
 		if err := d.enter(c); err != nil {
 			near.Close()
 			far.Close()
@@ -79,6 +83,16 @@ func pipes(d *doors, uid uint32, welcome bool) (taken []*connection, ends []net.
 			d.welcome(c)
 		}
 		taken, ends = append(taken, c), append(ends, far)
+	}
+}
+
+// When a connection is gone, its addresses may be another's that the ticket's process
+// has opened since: the kernel is not even asked.
+func TestConnectionOfAnotherUser(t *testing.T) {
+	c := &connection{uid: 7, owned: map[*ticket.Holder]struct{}{}}
+	asked, err := c.owns(&ticket.Holder{Process: ticket.Process{UID: 8}})
+	if asked || keys.KindOf(err) != keys.Denied || len(c.owned) != 0 {
+		t.Errorf("got %v, %v; want denied unasked", asked, err)
 	}
 }
 
@@ -93,6 +107,14 @@ func TestLimitsOfConnections(t *testing.T) {
 		t.Errorf("one uid has %d connections", len(known))
 	}
 	var more []*connection
+	unknown := 0
+	for uid := uint32(100_000); uid < 100_020; uid++ { // a user's subordinate uids, say
+		taken, _ := pipes(&d, uid, false)
+		more, unknown = append(more, taken...), unknown+len(taken)
+	}
+	if unknown != maxUnknown {
+		t.Errorf("uids without a ticket have %d connections", unknown)
+	}
 	for uid := uint32(3); uid < 20; uid++ {
 		taken, _ := pipes(&d, uid, false)
 		more = append(more, taken...)
@@ -110,7 +132,7 @@ func TestLimitsOfConnections(t *testing.T) {
 		t.Errorf("%d connections in all, %d of the third uid", n, len(third))
 	}
 	d.close()
-	if len(d.all) != 0 || d.strangers != 0 || len(d.perUID) != 0 {
+	if len(d.all) != 0 || d.strangers != 0 || d.unknown != 0 || len(d.perUID) != 0 {
 		t.Errorf("after the last has gone: %d, %d strangers, %d uids", len(d.all), d.strangers, len(d.perUID))
 	}
 }

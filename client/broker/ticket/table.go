@@ -187,6 +187,18 @@ func (t *Table) ForgetAll(profile string) {
 	t.forget(func(h *Holder) bool { return profile == "" || h.Profile == profile })
 }
 
+// Has reports whether a uid has a ticket, for whatever profile.
+func (t *Table) Has(uid uint32) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, p := range t.processes {
+		if p.UID == uid {
+			return true
+		}
+	}
+	return false
+}
+
 // Count returns how many tickets a profile has.
 func (t *Table) Count(profile string) int {
 	t.mu.Lock()

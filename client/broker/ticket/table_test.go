@@ -177,6 +177,9 @@ func TestForget(t *testing.T) {
 		got, _ := issue(t, tickets, p, profile)
 		tokens[profile] = got.Token
 	}
+	if !tickets.Has(p.UID) || tickets.Has(p.UID+1) {
+		t.Errorf("uid %d has a ticket: %v, the next one: %v", p.UID, tickets.Has(p.UID), tickets.Has(p.UID+1))
+	}
 	tickets.Forget("a", p.UID+1)
 	if tickets.Count("a") != 1 {
 		t.Error("forgot another user's ticket")
