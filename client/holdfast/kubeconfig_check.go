@@ -121,7 +121,7 @@ func (i *inspection) run(subject string, entry *kubeconfig.AuthInfo, u use) {
 	} else if _, err := exec.LookPath(e.Command); err != nil && !errors.Is(err, exec.ErrDot) {
 		i.bad(subject, fmt.Sprintf("the plugin cannot be run: %v", err), "install it, or put its directory into PATH")
 	}
-	if filepath.Base(e.Command) != e.Command && !u.shell {
+	if filepath.Base(e.Command) == execPlugin && e.Command != execPlugin {
 		i.note(subject, "command has a path, so that kubectl shows no install hint where it is missing", "command: "+execPlugin)
 	}
 	switch {

@@ -20,7 +20,7 @@ func TestKubeconfigCheck(t *testing.T) {
 		{"client certificate beside exec", "    exec:\n", "    client-certificate: x\n    exec:\n", "the plugin is not run: kubectl takes the user's client-certificate"},
 		{"auth-provider beside exec", "    exec:\n", "    auth-provider: {name: oidc}\n    exec:\n", "auth-provider beside exec"},
 		{"not in PATH", "command: " + exec, "command: /nowhere/" + exec, "the plugin cannot be run"},
-		{"by a shell", "command: " + exec + "      args:\n        - --profile\n        - dev\n", "command: sh\n      args: [-c, 'exec holdfast-exec-plugin --profile dev']\n", "the plugin is run by sh: its ticket counts for that process"},
+		{"by a shell", "command: " + exec + "      args:\n        - --profile\n        - dev\n", "command: sh\n      args: [-c, 'holdfast-exec-plugin --profile dev; true']\n", "the plugin is run by sh: its ticket counts for that process"},
 		{"other version", "apiVersion: client.authentication.k8s.io/v1\n", "apiVersion: client.authentication.k8s.io/v1alpha1\n", "kubectl does not know the apiVersion"},
 		{"no interactiveMode", "      interactiveMode: Never\n", "", "interactiveMode is missing"},
 		{"interactive", "interactiveMode: Never", "interactiveMode: Always", "interactiveMode Always"},
@@ -78,6 +78,19 @@ func TestKubeconfigCheckBroker(t *testing.T) {
 	}
 }
 
+// A shell that becomes the plugin is not in its way.
+func TestKubeconfigCheckOfAnExec(t *testing.T) {
+	h := setUp(t)
+	h.run("kubeconfig", "add", "kind-dev", "--key", "alice").want(t, 0)
+	direct := "command: holdfast-exec-plugin\n      args:\n        - --profile\n        - kind-dev\n"
+	if !strings.Contains(h.text(t), direct) {
+		t.Fatal(h.text(t))
+	}
+	text := strings.Replace(h.text(t), direct, "command: sh\n      args: [-c, 'exec holdfast-exec-plugin --profile \"kind-dev\";']\n", 1)
+	check(t, os.WriteFile(h.config, []byte(text), 0o600))
+	h.run("kubeconfig", "check").want(t, 0, "profile kind-dev, mode proxy")
+}
+
 func TestKubeconfigList(t *testing.T) {
 	h := setUp(t)
 	if got := h.run("kubeconfig", "list"); got.code != 0 || got.stdout != "" || !strings.Contains(got.stderr, "there is no profile in "+h.profiles) {
@@ -117,6 +130,18 @@ func TestKubeconfigRemove(t *testing.T) {
 	h.run("kubeconfig", "add", "kind-dev", "--key", "alice", "--name", "second").want(t, 0)
 	h.run("kubeconfig", "remove", "kind-dev").want(t, 0, "removed kind-dev-holdfast", "removed second", "removed profile kind-dev")
 	h.unchanged(t)
+	// One that renewals work by stays, until it is named itself.
+	h.run("kubeconfig", "add", "kind-dev", "--key", "alice").want(t, 0)
+	profiles, _, err := profile.Load(h.profiles)
+	check(t, err)
+	profiles["kind-dev"].Renewal.SignerName = peopleSigner
+	check(t, profile.Write(h.profiles, profiles["kind-dev"]))
+	got = h.run("kubeconfig", "remove", "kind-dev-holdfast")
+	if got.code != 0 || !strings.Contains(got.stderr, "profile kind-dev stays: holdfast renew --due") {
+		t.Errorf("got %+v", got)
+	}
+	h.run("kubeconfig", "list").want(t, 0, "kind-dev", "alice")
+	h.run("kubeconfig", "remove", "kind-dev").want(t, 0, "removed profile kind-dev")
 	// A profile that no context uses goes too.
 	check(t, profile.Write(h.profiles, &profile.Profile{Name: "lone", Key: "k", Cluster: profile.Cluster{Server: "https://a", CertificateAuthorityData: string(h.ca)}}))
 	h.run("kubeconfig", "remove", "lone").want(t, 0, "removed profile lone")

@@ -41,7 +41,7 @@ func plugin(name, mode string) *kubeconfig.ExecConfig {
 // use is how a user's exec stanza runs the plugin.
 type use struct {
 	profile, mode string
-	shell         bool // by way of some other program
+	shell         bool // by way of some other program, which stays its parent
 }
 
 // useOf returns how a user runs the plugin, or false when it does not.
@@ -57,7 +57,10 @@ func useOf(user *kubeconfig.AuthInfo) (use, bool) {
 		if at < 0 {
 			return use{}, false
 		}
-		u.shell, words = true, words[at+1:]
+		u.shell, words = at == 0 || words[at-1] != "exec", words[at+1:]
+		for i, word := range words {
+			words[i] = strings.Trim(word, `"';`)
+		}
 	}
 	for i, word := range words {
 		name, value, given := strings.Cut(strings.TrimLeft(word, "-"), "=")

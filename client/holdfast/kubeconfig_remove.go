@@ -20,7 +20,8 @@ func (a *app) kubeconfigRemove() *cobra.Command {
 		Long: `Takes out the entries that holdfast kubeconfig add has put in, for one context or
 for all of a profile, and puts back the user and the cluster that a context had. The
 kubeconfig is then what it was, byte for byte, where nobody else has changed it.
-The profile goes with its last context.`,
+The profile goes with its last context, unless holdfast enroll kubernetes wrote it:
+holdfast renew --due works by that one. It goes when it is named itself.`,
 		Example: indent("holdfast kubeconfig remove kind-dev-holdfast"),
 		Args:    arguments("PROFILE|CONTEXT"),
 		RunE:    a.action(func(ctx context.Context, args []string) error { return a.removeContext(ctx, &o, args[0]) }),
@@ -85,6 +86,13 @@ func (a *app) removeContext(ctx context.Context, o *kubeOptions, name string) er
 	return a.dropProfile(o, r, known)
 }
 
+// enrolled reports whether holdfast renew renews the certificate of a profile's
+// key: holdfast enroll has noted who signs it.
+func enrolled(o *kubeOptions, name string) bool {
+	profiles, _, err := o.profiles()
+	return err == nil && profiles[name] != nil && profiles[name].Renewal.SignerName != ""
+}
+
 // dropProfile removes the profile that nobody uses any more, and says what is
 // left behind.
 func (a *app) dropProfile(o *kubeOptions, r removal, known bool) error {
@@ -97,6 +105,8 @@ func (a *app) dropProfile(o *kubeOptions, r removal, known bool) error {
 	case !known:
 	case len(users) > 0 && !r.whole:
 		a.note("profile %s stays: %s", r.profile, plural(len(users), "context uses it", "contexts use it")+": "+words(users))
+	case !r.whole && enrolled(o, r.profile):
+		a.note("profile %s stays: holdfast renew --due renews the certificate of its key by it; holdfast kubeconfig remove %s, once more, removes it", r.profile, r.profile)
 	default:
 		if err := profile.Remove(profile.Directory(o.system), r.profile); err != nil {
 			return err
