@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/x509"
 	"fmt"
+	"slices"
 	"time"
 
 	"holdfast/agent/keys"
@@ -13,6 +14,10 @@ import (
 
 // expirySoon is how long before its end a certificate is worth a note.
 const expirySoon = 14 * 24 * time.Hour
+
+// overdue is how long after its moment a renewal is late: the timer runs every ten
+// minutes.
+const overdue = 20 * time.Minute
 
 func (f *findings) devices(list []wire.Device) {
 	if len(list) == 0 {
@@ -62,6 +67,9 @@ func (f *findings) keys(ctx context.Context, c *client.Client) {
 	before := len(*f)
 	for _, k := range list {
 		f.key(k)
+		if !superseded(k, list) {
+			f.certificate(k)
+		}
 	}
 	if len(*f) == before {
 		f.ok("keys", "%s, nothing wrong with any", plural(len(list), "key", "keys"))
@@ -75,17 +83,43 @@ func (f *findings) key(k wire.Key) {
 	if k.Imported {
 		f.note("key "+k.Name, "imported: it was not made inside the device, so a copy may exist", "make a new key with holdfast key create")
 	}
+}
+
+// certificate looks at whether a key's certificate is valid, and stays so.
+func (f *findings) certificate(k wire.Key) {
 	if len(k.Chain) == 0 {
 		return
 	}
-	leaf, err := x509.ParseCertificate(k.Chain[0])
+	subject := "key " + k.Name
 	again := fmt.Sprintf("holdfast certificate request %s --subject … and install what the CA returns", k.Name)
-	switch {
-	case err != nil:
-		f.bad("key "+k.Name, "its certificate is damaged", again)
-	case time.Now().After(leaf.NotAfter):
-		f.bad("key "+k.Name, "its certificate expired on "+when(leaf.NotAfter), again)
-	case time.Until(leaf.NotAfter) < expirySoon:
-		f.note("key "+k.Name, "its certificate expires on "+when(leaf.NotAfter), again)
+	leaf, err := x509.ParseCertificate(k.Chain[0])
+	if err != nil {
+		f.bad(subject, "its certificate is damaged", again)
+		return
 	}
+	due, renewed := plannedFor(k.Name, leaf)
+	if renewed != "" {
+		again = fmt.Sprintf("holdfast enroll kubernetes %s --key %s gets another", renewed, keys.SetOf(k.Name))
+	}
+	switch {
+	case time.Now().After(leaf.NotAfter):
+		f.bad(subject, "its certificate expired on "+when(leaf.NotAfter), again)
+	case renewed != "" && time.Since(due) > overdue:
+		f.note(subject, fmt.Sprintf("the renewal of its certificate was due on %s; it expires on %s", when(due), when(leaf.NotAfter)),
+			"holdfast renew --due says why not; holdfast-renew.timer runs it")
+	case renewed == "" && time.Until(leaf.NotAfter) < expirySoon:
+		f.note(subject, "its certificate expires on "+when(leaf.NotAfter), again)
+	}
+}
+
+// superseded reports whether a newer generation of a key signs in instead of it.
+func superseded(k wire.Key, all []wire.Key) bool {
+	return slices.ContainsFunc(all, func(other wire.Key) bool {
+		if keys.SetOf(other.Name) != keys.SetOf(k.Name) || other.Owner.UID != k.Owner.UID ||
+			client.Generation(other.Name) <= client.Generation(k.Name) || len(other.Chain) == 0 || other.Fault != "" {
+			return false
+		}
+		leaf, err := x509.ParseCertificate(other.Chain[0])
+		return err == nil && time.Now().Before(leaf.NotAfter)
+	})
 }

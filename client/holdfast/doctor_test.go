@@ -39,6 +39,7 @@ func healthy(t *testing.T) machine {
 	check(t, os.WriteFile(filepath.Join(root, "dev/tpmrm0"), nil, 0o600))
 	check(t, os.WriteFile(filepath.Join(root, "usr/lib/systemd/user/holdfast-agent.socket"), nil, 0o600))
 	t.Setenv("XDG_RUNTIME_DIR", "/run/user/1")
+	t.Setenv("XDG_CONFIG_HOME", filepath.Join(root, "config"))
 	t.Setenv("HOLDFAST_SOCKET", "")
 	return machine{root}
 }

@@ -8,6 +8,7 @@ import (
 
 	agentwire "holdfast/agent/wire"
 	"holdfast/client/broker/wire"
+	"holdfast/client/profile"
 	"holdfast/client/socket"
 )
 
@@ -18,11 +19,16 @@ type fullStatus struct {
 	Broker *wire.GetStatusReply `json:"broker,omitempty"`
 }
 
-// brokerThere reports whether somebody has made the broker's socket. Without one
-// nothing is said of the broker: most people have none.
+// brokerThere reports whether there should be a broker: somebody has made its
+// socket, or this user has profiles. Else nothing is said of it: most people have
+// none.
 func brokerThere() bool {
 	info, err := os.Stat(socket.Broker().Path())
-	return err == nil && info.Mode().Type() == os.ModeSocket
+	if err == nil && info.Mode().Type() == os.ModeSocket {
+		return true
+	}
+	profiles, faults, _ := profile.Load(profile.Directory(false)) // what cannot be read needs no broker
+	return len(profiles)+len(faults) > 0
 }
 
 // brokerRows shows the broker, or why it does not answer.

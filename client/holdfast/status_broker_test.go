@@ -8,15 +8,21 @@ import (
 	"holdfast/agent/keys"
 	"holdfast/client/broker/wire"
 	"holdfast/client/clienttest"
+	"holdfast/client/profile"
 )
 
 func TestStatusOfTheBroker(t *testing.T) {
 	agent := clienttest.Start(t)
 	c := command{socket: agent.Socket}
 	t.Setenv("HOLDFAST_BROKER_SOCKET", "/no/such.sock")
+	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
 	if got := c.run("status"); strings.Contains(got.stdout, "broker") {
 		t.Errorf("without a broker: %s", got.stdout)
 	}
+	check(t, profile.Write(profile.Directory(false), &profile.Profile{
+		Name: "prod", Key: "alice", Cluster: profile.Cluster{Server: "https://a", CertificateAuthorityData: string(clienttest.NewCA(t).PEM)},
+	}))
+	c.run("status").want(t, 0, "no broker listens at /no/such.sock", "hint: start one")
 	broker := startBroker(t)
 	broker.Version, broker.Policy, broker.AgentSocket = "v9", "/etc/policy.yaml", "/run/a.sock"
 	broker.Endpoint.Key = "/state/loopback.key"
