@@ -22,7 +22,7 @@ func newCounts(r *metrics.Registry) counts {
 		requests: r.Counter("holdfast_broker_proxy_requests_total",
 			"Requests that were let through, by outcome: ok, canceled, or what kept them from the API server.", "profile", "outcome"),
 		refusals: r.Counter("holdfast_broker_proxy_refusals_total",
-			"Requests that were not let through, by what was wrong: ticket, owner, policy, profile, method or path.", "reason"),
+			"Requests that were not let through, by what was wrong: ticket, owner, policy, profile, method, path, upgrade or crowded.", "reason"),
 		turned: r.Counter("holdfast_broker_proxy_refused_connections_total",
 			"Connections that were closed at once: too many, or of nobody who can be told.", "reason"),
 		owners: r.Counter("holdfast_broker_proxy_ownership_checks_total",

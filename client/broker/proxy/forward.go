@@ -3,6 +3,7 @@ package proxy
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httputil"
@@ -76,10 +77,14 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if refused == nil {
 		refused = forwardable(r, admitted.profile)
 	}
+	if refused == nil {
+		refused = p.crowd.enter(c.uid)
+	}
 	if refused != nil {
 		p.refuse(w, r, c, refused, tooMany)
 		return
 	}
+	defer p.crowd.leave(c.uid)
 	e := &exchange{admission: admitted, path: r.URL.Path, upgrade: upgrades(r), began: began}
 	defer p.finish(e)
 	forwarder := p.bulk
@@ -109,7 +114,26 @@ func forwardable(r *http.Request, prof *profile.Profile) *refusal {
 			message: "the path leaves that of the profile's server", hint: "ask for it without dots",
 		}
 	}
+	if protocol := r.Header.Get("Upgrade"); carriesRequests(protocol) {
+		return &refusal{
+			code: http.StatusBadRequest, outcome: "upgrade",
+			message: fmt.Sprintf("an upgrade to %.40q would carry requests that nobody looks at", protocol), hint: "HTTP/2 is there without one",
+		}
+	}
 	return nil
+}
+
+// carriesRequests reports whether a connection that is upgraded goes on with HTTP,
+// each of whose requests would need a ticket (h2c of RFC 7540, TLS of RFC 2817).
+func carriesRequests(protocols string) bool {
+	for protocol := range strings.SplitSeq(protocols, ",") {
+		name, _, _ := strings.Cut(strings.TrimSpace(protocol), "/")
+		switch strings.ToLower(name) {
+		case "h2c", "h2", "http", "tls":
+			return true
+		}
+	}
+	return false
 }
 
 // refuse answers a request that does not pass.

@@ -55,6 +55,7 @@ type Proxy struct {
 	counts  counts
 	server  *http.Server
 	doors   doors
+	crowd   crowd
 	retries retries
 	bulk    *httputil.ReverseProxy // for answers that end
 	stream  *httputil.ReverseProxy // for watches and logs, of which there are many at a time

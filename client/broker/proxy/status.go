@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"strings"
+	"unicode"
 
 	"holdfast/client/broker/upstream"
 )
@@ -29,6 +30,7 @@ var reasons = map[int]string{
 	http.StatusUnauthorized:        "Unauthorized",
 	http.StatusForbidden:           "Forbidden",
 	http.StatusMethodNotAllowed:    "MethodNotAllowed",
+	http.StatusTooManyRequests:     "TooManyRequests",
 	http.StatusInternalServerError: "InternalError",
 	http.StatusBadGateway:          "BadGateway",
 	http.StatusServiceUnavailable:  "ServiceUnavailable",
@@ -36,7 +38,8 @@ var reasons = map[int]string{
 }
 
 // writeStatus answers with a Status object. It is JSON whatever the client asked
-// for: client-go reads an answer by its Content-Type.
+// for: client-go reads an answer by its Content-Type. kubectl prints the message as
+// it is, and there may be names in it that a server chose: it is made printable.
 //
 // client-go's discovery, which kubectl begins with, reads no Status and shows a
 // text of its own for most codes. It does print warnings, so there the message is
@@ -46,6 +49,7 @@ func writeStatus(w http.ResponseWriter, path string, r *refusal) {
 	if r.hint != "" {
 		message += "; " + r.hint
 	}
+	message = printable(message)
 	if discovers(path) {
 		w.Header().Set("Warning", "299 holdfast "+quoted(message))
 	}
@@ -57,8 +61,21 @@ func writeStatus(w http.ResponseWriter, path string, r *refusal) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
+	if r.code == http.StatusTooManyRequests {
+		w.Header().Set("Retry-After", "1")
+	}
 	w.WriteHeader(r.code)
 	w.Write(append(body, '\n')) // to a client that may be gone
+}
+
+// printable replaces what could move the cursor of a terminal or hide text there.
+func printable(text string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return unicode.ReplacementChar
+	}, text)
 }
 
 // discovers reports whether a path is one of discovery: /api, /apis/GROUP/VERSION

@@ -148,6 +148,19 @@ func TestUpgradeNeedsATicket(t *testing.T) {
 	}
 }
 
+// Requests in a connection that was upgraded would not be looked at.
+func TestUpgradesToHTTPAreRefused(t *testing.T) {
+	reached := false
+	r := newRig(t, func(w http.ResponseWriter, q *http.Request) { reached = true; ok(w, q) })
+	client, bearer := r.client("prod", false), "Bearer "+r.ticket("prod")
+	for _, protocol := range []string{"h2c", "H2C", "websocket, h2c", "HTTP/2.0", "TLS/1.0"} {
+		r.do(client, "GET", "/api", nil, "Authorization", bearer, "Connection", "Upgrade", "Upgrade", protocol).want(t, http.StatusBadRequest, "an upgrade to")
+	}
+	if reached {
+		t.Error("one reached the cluster")
+	}
+}
+
 func TestShutdownCutsUpgrades(t *testing.T) {
 	r := newRig(t, switchTo("SPDY/3.1", func(conn *tls.Conn, in *bufio.Reader) { io.Copy(conn, in) }))
 	_, in, _ := r.upgrade("SPDY/3.1")
