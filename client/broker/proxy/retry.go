@@ -36,11 +36,12 @@ func (p *Proxy) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	p.begin(e)
 	answer, err := p.send(e, first)
-	if err != nil || answer.StatusCode != http.StatusUnauthorized || again == nil {
+	if err != nil || answer.StatusCode != http.StatusUnauthorized || relayed(r.URL.Path) {
 		return answer, err
 	}
 	key := owner{e.who.UID, e.profile.Name}
-	if e.profile.Proxy.NoPool && !e.upgrade || relayed(r.URL.Path) || !p.retries.may(key, time.Now()) {
+	if again == nil || e.profile.Proxy.NoPool && !e.upgrade || !p.retries.may(key, time.Now()) {
+		warnUnauthorized(answer.Header, e.profile)
 		return answer, nil
 	}
 	io.CopyN(io.Discard, answer.Body, maxReplay)
@@ -52,6 +53,9 @@ func (p *Proxy) RoundTrip(r *http.Request) (*http.Response, error) {
 	helped := err == nil && second.StatusCode != http.StatusUnauthorized
 	p.retries.ended(key, helped, time.Now())
 	p.counts.retried(e.profile.Name, helped)
+	if err == nil && !helped {
+		warnUnauthorized(second.Header, e.profile)
+	}
 	return second, err
 }
 

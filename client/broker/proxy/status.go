@@ -3,11 +3,13 @@ package proxy
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 	"unicode"
 
 	"holdfast/client/broker/upstream"
+	"holdfast/client/profile"
 )
 
 var _ Pools = (*upstream.Pools)(nil)
@@ -51,7 +53,7 @@ func writeStatus(w http.ResponseWriter, path string, r *refusal) {
 	}
 	message = printable(message)
 	if discovers(path) {
-		w.Header().Set("Warning", "299 holdfast "+quoted(message))
+		warn(w.Header(), message)
 	}
 	body, err := json.Marshal(status{
 		Kind: "Status", APIVersion: "v1", Status: "Failure", Message: message, Reason: reasons[r.code], Code: r.code,
@@ -76,6 +78,16 @@ func printable(text string) string {
 		}
 		return unicode.ReplacementChar
 	}, text)
+}
+
+// warn adds what kubectl prints beside an answer.
+func warn(h http.Header, message string) { h.Add("Warning", "299 holdfast "+quoted(message)) }
+
+// warnUnauthorized says what the API server, whose own answer this is, does not:
+// of which key it would not have the certificate.
+func warnUnauthorized(h http.Header, p *profile.Profile) {
+	warn(h, fmt.Sprintf("holdfast: the cluster of profile %s does not accept the certificate of key %s; `holdfast certificate show %s` shows it, and holdfast enroll kubernetes %s gets one that the cluster has signed",
+		p.Name, p.Key, p.Key, p.Name))
 }
 
 // discovers reports whether a path is one of discovery: /api, /apis/GROUP/VERSION
