@@ -20,6 +20,10 @@ import (
 // that has more open is refused.
 const maxDescriptors = 1 << 16
 
+// notShell is for the usual reason: a shell ran the plugin, got the ticket, and
+// gave it to kubectl.
+const notShell = "kubectl has to run the plugin itself, not by way of a shell: `holdfast kubeconfig check` finds it"
+
 const runAgain = "the plugin gives a new one: run the command again; tickets of an earlier broker do not count"
 
 // Holder is the process that a ticket was issued to.
@@ -50,7 +54,7 @@ func (h *Holder) Alive() error {
 		return denied(runAgain, "the ticket has expired or was forgotten")
 	}
 	if err := h.process.alive(); err != nil {
-		return denied(runAgain, "the process that the ticket was issued to has ended")
+		return denied(notShell, "the process that the ticket was issued to has ended")
 	}
 	return nil
 }

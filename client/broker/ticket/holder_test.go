@@ -146,7 +146,7 @@ func TestOwnsOfAnEndedProcess(t *testing.T) {
 	w, h := held(t, "dial="+tcp.Addr().String())
 	client, server, _ := accepted(t, tcp)
 	w.kill()
-	wantDenied(t, h.Owns(client, server), "has ended", "")
+	wantDenied(t, h.Owns(client, server), "has ended", "not by way of a shell")
 }
 
 // FIN_WAIT2 and TIME_WAIT: the kernel no longer knows whose socket it is. Where a

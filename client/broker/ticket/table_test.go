@@ -112,8 +112,8 @@ func TestTheProcessEnds(t *testing.T) {
 	got, h := issue(t, tickets, p, "prod")
 	kubectl.kill()
 	_, err := tickets.Check(got.Token)
-	wantDenied(t, err, "has ended", "")
-	wantDenied(t, h.Alive(), "has ended", "")
+	wantDenied(t, err, "has ended", "not by way of a shell")
+	wantDenied(t, h.Alive(), "has ended", "not by way of a shell")
 	tickets.tick()
 	if n := tickets.Count("prod"); n != 0 || len(tickets.processes) != 0 {
 		t.Errorf("got %d tickets, %d processes after the sweep", n, len(tickets.processes))
@@ -261,7 +261,7 @@ func TestPIDReuse(t *testing.T) {
 	h.Process.PID = successor.pid()
 	delete(tickets.processes, kubectl.pid())
 	_, err := tickets.Check(got.Token)
-	wantDenied(t, err, "has ended", "")
+	wantDenied(t, err, "has ended", "not by way of a shell")
 	fresh, other := issue(t, tickets, q, "prod")
 	if fresh.Token == got.Token || other.process == h.process || len(tickets.processes) != 1 {
 		t.Error("the successor got the ticket of the process that had its pid")
