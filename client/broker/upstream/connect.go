@@ -103,15 +103,26 @@ func (h *handshake) patience() time.Duration {
 	return h.pool.pools.limits.handshake
 }
 
+// What a server can make the broker hold for one request: an answer's headers, and
+// so much of its body as the client has not read yet. The usual 4 MiB of a body
+// would be half a gigabyte for a hundred clients that were stopped.
+const (
+	maxHeaders = 256 << 10
+	maxUnread  = 512 << 10
+)
+
 // transport returns what makes this one connection. Nothing else ever uses it.
 func (h *handshake) transport() *http.Transport {
 	t := &http.Transport{
-		DialContext:         h.dial,
-		TLSClientConfig:     h.config(),
-		TLSHandshakeTimeout: h.patience(),
-		DisableCompression:  true,
-		ForceAttemptHTTP2:   !h.upgrade,
-		HTTP2:               &http.HTTP2Config{SendPingTimeout: 30 * time.Second, PingTimeout: 15 * time.Second},
+		DialContext:            h.dial,
+		TLSClientConfig:        h.config(),
+		TLSHandshakeTimeout:    h.patience(),
+		DisableCompression:     true,
+		ForceAttemptHTTP2:      !h.upgrade,
+		MaxResponseHeaderBytes: maxHeaders,
+		HTTP2: &http.HTTP2Config{
+			SendPingTimeout: 30 * time.Second, PingTimeout: 15 * time.Second, MaxReceiveBufferPerStream: maxUnread,
+		},
 	}
 	if h.pool.target.proxy != nil {
 		t.Proxy = h.pool.target.proxyFor

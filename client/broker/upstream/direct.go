@@ -27,10 +27,11 @@ func Direct(prof *profile.Profile, cert *tls.Certificate) (*http.Transport, erro
 		DialContext: func(ctx context.Context, _, address string) (net.Conn, error) {
 			return t.dial(ctx, address, defaultLimits.dial)
 		},
-		TLSClientConfig:     config,
-		TLSHandshakeTimeout: defaultLimits.handshake,
-		DisableCompression:  true,
-		DisableKeepAlives:   true,
+		TLSClientConfig:        config,
+		TLSHandshakeTimeout:    defaultLimits.handshake,
+		DisableCompression:     true,
+		DisableKeepAlives:      true,
+		MaxResponseHeaderBytes: maxHeaders,
 	}
 	if t.proxy != nil {
 		direct.Proxy = t.proxyFor
