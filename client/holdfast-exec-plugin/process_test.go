@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -70,6 +71,49 @@ func TestEnvironment(t *testing.T) {
 	}, "--profile", "p")
 	if out, err := cmd.Output(); err != nil {
 		t.Errorf("%v: %s", err, out)
+	}
+}
+
+// What the Go runtime reads of the machine when a program starts. It is opened to
+// be read alone.
+var ofTheRuntime = regexp.MustCompile(`^openat\(AT_FDCWD, "(/sys/kernel/mm/transparent_hugepage/hpage_pmd_size|/proc/self/(maps|cgroup|mountinfo)|/sys/fs/cgroup/[^"]*)", O_RDONLY`)
+
+// Whatever the environment and the kubeconfig say, the kernel sees it open nothing
+// but the broker's socket. strace(1) tells.
+func TestOpensTheSocketAlone(t *testing.T) {
+	b := answering(t, "", give)
+	trace := filepath.Join(t.TempDir(), "trace")
+	hostile := strings.Replace(info, `"tls-server-name":"api"`, `"tls-server-name":"api","proxy-url":"http://127.0.0.1:1","certificate-authority":"/etc/passwd"`, 1)
+	plugin := command(t, []string{
+		execcredential.Variable + "=" + hostile, "HOME=/root", "KUBECONFIG=/etc/passwd", "HOLDFAST_SOCKET=/nowhere/agent.sock", "LD_PRELOAD=/nowhere.so",
+		"SSL_CERT_FILE=/etc/passwd", "HTTPS_PROXY=http://127.0.0.1:1", "TPM2TOOLS_TCTI=swtpm", "TMPDIR=/tmp", "TZ=Europe/Berlin",
+	}, "--profile", "p", "--socket", b.socket)
+	cmd := exec.Command("strace", append([]string{"-f", "-qq", "-e", "signal=none", "-e", "trace=%file,%network", "-o", trace}, plugin.Args...)...)
+	cmd.Env = append(plugin.Env, "PATH="+os.Getenv("PATH"))
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("strace: %v: %s", err, out)
+	}
+	text, err := os.ReadFile(trace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	connected := false
+	for line := range strings.Lines(string(text)) {
+		_, call, _ := strings.Cut(strings.TrimSpace(line), " ")
+		call = strings.TrimSpace(call)
+		switch name, _, _ := strings.Cut(call, "("); {
+		case name == "connect" && strings.Contains(call, `sun_path="`+b.socket+`"`):
+			connected = true
+		case name == "execve", name == "getsockname", name == "getpeername", name == "getsockopt", name == "setsockopt",
+			name == "socket" && strings.HasPrefix(call, "socket(AF_UNIX,"),
+			name == "newfstatat" && strings.HasPrefix(call, `newfstatat(AT_FDCWD, "`+filepath.Dir(b.socket)),
+			ofTheRuntime.MatchString(call):
+		default:
+			t.Errorf("it called %s", call)
+		}
+	}
+	if !connected {
+		t.Errorf("it did not connect:\n%s", text)
 	}
 }
 
