@@ -12,6 +12,7 @@ import (
 	"go.uber.org/goleak"
 
 	"holdfast/agent/keys"
+	"holdfast/client"
 	"holdfast/client/broker/minted"
 	"holdfast/client/broker/ticket"
 	"holdfast/client/broker/wire"
@@ -301,6 +302,38 @@ func TestFailuresAreShared(t *testing.T) {
 		s.Fail(nil)
 		time.Sleep(30 * time.Second)
 		ask(t, m, by(1))
+	})
+}
+
+// An API server or an agent that is being restarted costs its callers some time,
+// and few tries, which they share; what will not pass by itself costs none.
+func TestRestartIsOutlasted(t *testing.T) {
+	in(t, func(t *testing.T, m *minted.Mint, s *minted.Source) {
+		s.Fail(&client.UnreachableError{Reason: "restarting"})
+		begun := time.Now()
+		time.AfterFunc(3*time.Second, func() { s.Fail(nil) })
+		var all sync.WaitGroup
+		for i := range int32(100) {
+			all.Go(func() { ask(t, m, by(i)) })
+		}
+		all.Wait()
+		if mints, _ := s.Counts(); mints > 5 || time.Since(begun) > 10*time.Second {
+			t.Errorf("%d tries in %s", mints, time.Since(begun))
+		}
+	})
+	in(t, func(t *testing.T, m *minted.Mint, s *minted.Source) {
+		s.Fail(&client.UnreachableError{Reason: "gone for good"})
+		begun := time.Now()
+		if _, err := m.Credential(context.Background(), by(1)); err == nil || time.Since(begun) > 10*time.Second {
+			t.Errorf("got %v after %s", err, time.Since(begun))
+		}
+	})
+	in(t, func(t *testing.T, m *minted.Mint, s *minted.Source) {
+		s.Fail(errors.New("no such account"))
+		begun := time.Now()
+		if _, err := m.Credential(context.Background(), by(1)); err == nil || time.Since(begun) > s.Takes {
+			t.Errorf("got %v after %s", err, time.Since(begun))
+		}
 	})
 }
 

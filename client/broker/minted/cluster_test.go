@@ -303,7 +303,11 @@ func TestWhatTheClusterSays(t *testing.T) {
 			err := r.fails(t, c.mode)
 			expectHint(t, err, "", c.message, c.hint)
 			before := len(r.server.Requests())
-			if again := r.fails(t, c.mode); again.Error() != err.Error() || len(r.server.Requests()) != before {
+			tries := 0
+			if name == "down" || name == "unavailable" || name == "agent gone" {
+				tries = 4 // what may pass by itself is waited for
+			}
+			if again := r.fails(t, c.mode); again.Error() != err.Error() || len(r.server.Requests()) > before+tries {
 				t.Errorf("the next caller got %v, and the cluster %d more requests", again, len(r.server.Requests())-before)
 			}
 			var e *minted.Error

@@ -39,6 +39,23 @@ func (e *Error) until(now, retry time.Time) *Error {
 	return &as
 }
 
+// passing reports whether the failure may pass by itself within moments: somebody
+// could not be reached, or said that he cannot answer now.
+func (e *Error) passing() bool {
+	var agent *client.UnreachableError
+	var sent *upstream.Error
+	var status *kubernetes.StatusError
+	switch {
+	case errors.As(e.Err, &agent):
+		return true
+	case errors.As(e.Err, &sent):
+		return sent.Kind == "network" || sent.Kind == "timeout"
+	case errors.As(e.Err, &status):
+		return status.Code == http.StatusServiceUnavailable || status.Code == http.StatusTooManyRequests
+	}
+	return false
+}
+
 // clockError is a credential that is not valid at the time when it is issued.
 type clockError struct{ message string }
 

@@ -18,6 +18,7 @@ package minted
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"sync"
 	"time"
@@ -97,7 +98,9 @@ type Request struct {
 // The error is a denied [*keys.Error] when the request's cluster is not the
 // profile's or the profile does not have the mode, an unsupported one when nobody
 // would issue the credential, that of ctx, or an [*Error]. While a mint goes on
-// failing, the callers between two tries get the last failure at once.
+// failing, the callers between two tries get the last failure, at once unless the
+// cluster or the agent only cannot be reached, as when it is being restarted: then
+// they wait for further tries, which they share, for 5 s in all.
 func (m *Mint) Credential(ctx context.Context, r Request) (wire.Credential, error) {
 	if err := admit(r); err != nil {
 		return wire.Credential{}, err
@@ -105,17 +108,39 @@ func (m *Mint) Credential(ctx context.Context, r Request) (wire.Credential, erro
 	begun := time.Now()
 	for first := true; ; first = false {
 		got, wait, err := m.next(r, begun, first)
-		if err != nil || wait == nil {
-			return got, err
+		if err == nil && wait == nil {
+			return got, nil
 		}
-		select {
-		case <-wait.done:
-			if wait.err != nil {
-				return wire.Credential{}, wait.err
+		if wait != nil {
+			select {
+			case <-wait.done:
+				err = wait.err
+			case <-ctx.Done():
+				return wire.Credential{}, ctx.Err()
 			}
-		case <-ctx.Done():
-			return wire.Credential{}, ctx.Err()
 		}
+		if err != nil && !outlast(ctx, err, begun) {
+			return wire.Credential{}, err
+		}
+	}
+}
+
+// absence is how long a caller waits for a cluster or an agent that cannot be
+// reached. An API server that is being restarted is back within it.
+const absence = 5 * time.Second
+
+// outlast waits for the next try after a failure that may pass by itself, if that
+// is soon enough, and reports whether it did.
+func outlast(ctx context.Context, err error, begun time.Time) bool {
+	var failed *Error
+	if !errors.As(err, &failed) || !failed.passing() || time.Since(begun)+failed.RetryAfter > absence {
+		return false
+	}
+	select {
+	case <-time.After(failed.RetryAfter):
+		return true
+	case <-ctx.Done():
+		return false
 	}
 }
 
