@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -34,13 +35,25 @@ func explain(err error) error {
 	case errors.As(err, &answer):
 		return fromBroker(answer)
 	case errors.As(err, &unreachable):
-		return &failure{exitUnreachable, unreachable.Reason, unreachable.Hint}
+		return &failure{exitUnreachable, unreachable.Reason, withoutSudo(unreachable.Hint)}
 	case errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
-		return &failure{exitDenied, fmt.Sprintf("the broker does not talk to uid %d", os.Getuid()), "its policy names who may; or it was restarted at this moment, then try again"}
+		return &failure{
+			exitDenied, fmt.Sprintf("the broker does not talk to uid %d", os.Getuid()),
+			withoutSudo("its policy names who may; or it was restarted at this moment, then try again"),
+		}
 	case errors.Is(err, varlink.ErrConnectionLost):
 		return &failure{exitUnreachable, "the broker closed the connection before it answered", "its log says why"}
 	}
 	return err
+}
+
+// withoutSudo returns the hint for who runs kubectl with sudo(8), as a user whose
+// broker this is not; else the other one.
+func withoutSudo(hint string) string {
+	if by := os.Getenv("SUDO_UID"); by != "" && by != strconv.Itoa(os.Getuid()) {
+		return "run kubectl without sudo: the broker of uid " + by + " serves nobody else"
+	}
+	return hint
 }
 
 // fromBroker explains what the broker answered.

@@ -261,6 +261,11 @@ func TestAbsent(t *testing.T) {
 	if d := time.Since(started); d > 5*time.Second {
 		t.Errorf("it took %s", d)
 	}
+	t.Setenv("SUDO_UID", "4711")
+	code, _, stderr = plugin(info, "--profile", "p", "--socket", filepath.Join(t.TempDir(), "none.sock"))
+	if code != exitUnreachable || !strings.Contains(stderr, "hint: run kubectl without sudo: the broker of uid 4711") {
+		t.Errorf("with sudo: exit %d, %q", code, stderr)
+	}
 }
 
 // A socket that somebody else could have put there is not asked, and not tried
