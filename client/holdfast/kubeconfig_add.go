@@ -24,6 +24,8 @@ type addOptions struct {
 	mode          string
 	replace, use  bool
 	port          string // --dedicated-port: empty for none, auto, or a number
+	noPool        bool
+	poolGiven     bool // --no-pool is on the command line
 
 	namespace, serviceAccount string
 	audiences                 []string
@@ -72,6 +74,7 @@ of its own, with nothing else in it.`,
 	f.BoolVar(&o.use, "use", false, "make it the current context")
 	f.StringVar(&o.port, "dedicated-port", "", "give the profile a `PORT` of its own on this machine, for clients that ignore tls-server-name")
 	f.Lookup("dedicated-port").NoOptDefVal = autoPort
+	f.BoolVar(&o.noPool, "no-pool", false, "mode proxy: sign in anew, with a signature, for each request")
 	f.StringVar(&o.namespace, "namespace", "", "mode token: the service account's `NAMESPACE`")
 	f.StringVar(&o.serviceAccount, "service-account", "", "mode token: the `NAME` of the service account")
 	f.StringArrayVar(&o.audiences, "audience", nil, "mode token: an `AUDIENCE`; may be given several times (default the API server's)")
@@ -97,7 +100,7 @@ func (o *addOptions) check(cmd *cobra.Command) error {
 	}
 	for option, mode := range map[string]string{
 		"namespace": profile.ModeToken, "service-account": profile.ModeToken, "audience": profile.ModeToken,
-		"signer-name": profile.ModeCertificate, "dedicated-port": profile.ModeProxy,
+		"signer-name": profile.ModeCertificate, "dedicated-port": profile.ModeProxy, "no-pool": profile.ModeProxy,
 	} {
 		if cmd.Flags().Changed(option) && o.mode != mode {
 			return usagef("add --mode "+mode+", or leave --"+option+" out", "--%s is for mode %s", option, mode)
@@ -109,6 +112,7 @@ func (o *addOptions) check(cmd *cobra.Command) error {
 	if n, err := strconv.Atoi(o.port); o.port != "" && o.port != autoPort && (err != nil || n < 1 || n > 65535) {
 		return usagef("--dedicated-port alone picks one", "--dedicated-port wants a port from 1 to 65535, not %q", o.port)
 	}
+	o.poolGiven = cmd.Flags().Changed("no-pool")
 	o.name = cmp.Or(o.name, o.context+"-holdfast")
 	return o.nameProfile()
 }

@@ -117,6 +117,21 @@ func TestKubeconfigDedicatedPort(t *testing.T) {
 	}
 }
 
+func TestKubeconfigNoPool(t *testing.T) {
+	h := setUp(t)
+	for _, c := range []struct {
+		args string
+		want bool
+	}{{"--no-pool", true}, {"", true}, {"--no-pool=false", false}} { // adding again changes what is said alone
+		h.run(append([]string{"kubeconfig", "add", "kind-dev", "--key", "alice"}, strings.Fields(c.args)...)...).want(t, 0)
+		profiles, _, err := profile.Load(h.profiles)
+		check(t, err)
+		if profiles["kind-dev"].Proxy.NoPool != c.want {
+			t.Errorf("after %q: got %v", c.args, profiles["kind-dev"].Proxy.NoPool)
+		}
+	}
+}
+
 func TestKubeconfigMintingModes(t *testing.T) {
 	h := setUp(t)
 	h.run("kubeconfig", "add", "kind-dev", "--key", "alice", "--mode", "token", "--namespace", "ns", "--service-account", "sa",
@@ -159,6 +174,7 @@ func TestKubeconfigAddRefuses(t *testing.T) {
 		{"kind-dev --key alice --mode magic", 2, []string{`there is no mode "magic"`, "hint: one of proxy, certificate, token"}},
 		{"kind-dev --key alice --namespace x", 2, []string{"--namespace is for mode token"}},
 		{"kind-dev --key alice --lifetime 1h", 2, []string{"--lifetime is for what is minted"}},
+		{"kind-dev --key alice --mode certificate --no-pool", 2, []string{"--no-pool is for mode proxy"}},
 		{"kind-dev --key alice --mode token", 2, []string{"mode token needs --namespace and --service-account"}},
 		{"kind-dev --key alice --mode token --namespace n --service-account s --lifetime 1m", 1, []string{"token.lifetime: 1m0s is shorter than"}},
 		{"kind-dev --key alice --dedicated-port=0", 2, []string{"--dedicated-port wants a port"}},

@@ -67,6 +67,9 @@ func (o *addOptions) fillIn(p *profile.Profile) error {
 		p.Certificate.SignerName = cmp.Or(o.signer, p.Certificate.SignerName)
 		p.Certificate.Lifetime = cmp.Or(o.lifetime, p.Certificate.Lifetime)
 	}
+	if o.poolGiven {
+		p.Proxy.NoPool = o.noPool
+	}
 	if o.port == autoPort && p.Proxy.Port == 0 {
 		port, err := freePort()
 		if err != nil {
