@@ -75,10 +75,14 @@ func Run(ctx context.Context, e Exec, c *Cluster, s Streams) (Credential, error)
 	if interactive {
 		cmd.Stdin = s.Stdin
 	}
-	if err := cmd.Run(); err != nil {
+	err = cmd.Run()
+	defer clear(out.buffer.Bytes())
+	switch {
+	case out.left < 0: // whatever became of it: a closed pipe ends most plugins by a signal
+		return Credential{}, fmt.Errorf("exec plugin %s: it printed more than %d bytes", e.name(), maxOutput)
+	case err != nil:
 		return Credential{}, e.failed(ctx, err)
 	}
-	defer clear(out.buffer.Bytes())
 	return e.parse(out.buffer.Bytes())
 }
 
@@ -184,7 +188,7 @@ type limited struct {
 
 func (l *limited) Write(p []byte) (int, error) {
 	if l.left -= len(p); l.left < 0 {
-		return 0, fmt.Errorf("it printed more than %d bytes", maxOutput)
+		return 0, io.ErrShortWrite
 	}
 	return l.buffer.Write(p)
 }

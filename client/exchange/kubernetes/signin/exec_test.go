@@ -36,7 +36,7 @@ func runPlugin(answer string) int {
 	case "wait":
 		time.Sleep(time.Minute) // until it is ended
 	case "flood":
-		fmt.Print(strings.Repeat("x", maxOutput+1))
+		fmt.Print(strings.Repeat("x", 2*maxOutput)) // more than a pipe holds: it is still writing when nobody reads
 	case "tell":
 		info, _ := json.Marshal(os.Getenv("KUBERNETES_EXEC_INFO") + string(stdin) + "," + os.Args[1])
 		answer = `{"kind":"ExecCredential","apiVersion":"client.authentication.k8s.io/v1","status":{"clientCertificateData":` + string(info) + `,"clientKeyData":"k"}}`
@@ -125,7 +125,7 @@ func TestExecFaults(t *testing.T) {
 		want string
 	}{
 		"it fails":           {plugin("fail"), "failed with exit code 7"},
-		"too much":           {plugin("flood"), "more than"},
+		"too much":           {plugin("flood"), "printed more than"},
 		"nothing":            {plugin(""), "no ExecCredential"},
 		"text":               {plugin("hush"), "no ExecCredential"},
 		"two objects":        {plugin(answerOf(`{"token":"hush"}`) + "x"), "no ExecCredential"},
