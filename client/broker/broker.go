@@ -198,6 +198,7 @@ func (b *Broker) Reload(ctx context.Context) error {
 	}
 	if before := b.policy.Swap(loaded); !reflect.DeepEqual(before, loaded) {
 		b.pools.Drop("") // whoever was allowed a connection may be no more
+		b.mint.Forget("", nil)
 	}
 	b.shelf.reload()
 	b.openAll(ctx)

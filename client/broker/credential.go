@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -109,11 +110,28 @@ func (r *request) credential(ctx context.Context) (wire.Credential, error) {
 	if err != nil {
 		return wire.Credential{}, err
 	}
-	if err := stillThere(r.caller); err != nil {
+	if err := r.still(prof); err != nil {
 		return wire.Credential{}, err
 	}
 	r.broker.counts.given(r.caller.UID, prof.Name, r.parameters.Mode, c)
 	return c, nil
+}
+
+// still decides once more when there is a credential, for which the caller may have
+// waited a minute: by then they may be gone, the policy another one, and the
+// profile too.
+func (r *request) still(before *profile.Profile) error {
+	if err := stillThere(r.caller); err != nil {
+		return err
+	}
+	now, err := r.profile()
+	if err != nil {
+		return err
+	}
+	if !reflect.DeepEqual(before, now) {
+		return &keys.Error{Kind: keys.Busy, Message: fmt.Sprintf("profile %s was changed at this moment", before.Name), Hint: "try again"}
+	}
+	return nil
 }
 
 // profile returns the profile that is asked for, if policy lets the caller have
@@ -163,7 +181,7 @@ func (r *request) ticket(ctx context.Context, prof *profile.Profile) (wire.Crede
 	if err != nil {
 		return wire.Credential{}, err
 	}
-	b.holders.put(issued.Process, r.caller.Identity, issued.Expires)
+	b.holders.put(issued.Process, r.caller.Identity, issued.Expires, b.tickets.Lives)
 	return wire.Credential{Token: issued.Token, ExpirationTimestamp: issued.Expires.Add(-ticketMargin)}, nil
 }
 

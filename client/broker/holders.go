@@ -23,19 +23,26 @@ type holder struct {
 	until    time.Time
 }
 
-// sweepEvery is how often the tickets that have ended are looked for.
-const sweepEvery = time.Minute
+// sweepEvery is how often the tickets that have ended are looked for, and at most
+// when so many are remembered.
+const (
+	sweepEvery = time.Minute
+	sweepSoon  = time.Second
+	many       = 4096
+)
 
-func (h *holders) put(p ticket.Process, id peer.Identity, until time.Time) {
+// put remembers for whom a process got its ticket. Lives tells which of the
+// processes that are remembered still have one.
+func (h *holders) put(p ticket.Process, id peer.Identity, until time.Time, lives func(ticket.Process) bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	now := time.Now()
 	if h.by == nil {
 		h.by = map[ticket.Process]holder{}
 	}
-	if now.Sub(h.swept) > sweepEvery {
+	if since := now.Sub(h.swept); since > sweepEvery || len(h.by) >= many && since > sweepSoon {
 		for process, held := range h.by {
-			if now.After(held.until) {
+			if now.After(held.until) || !lives(process) {
 				delete(h.by, process)
 			}
 		}

@@ -187,6 +187,15 @@ func (t *Table) ForgetAll(profile string) {
 	t.forget(func(h *Holder) bool { return profile == "" || h.Profile == profile })
 }
 
+// Lives reports whether a process has a ticket, and had not ended when that was
+// looked at last, 15 s ago at most.
+func (t *Table) Lives(p Process) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	known := t.processes[p.PID]
+	return known != nil && known.UID == p.UID && known.Start == p.Start
+}
+
 // Has reports whether a uid has a ticket, for whatever profile.
 func (t *Table) Has(uid uint32) bool {
 	t.mu.Lock()

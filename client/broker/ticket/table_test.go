@@ -180,6 +180,10 @@ func TestForget(t *testing.T) {
 	if !tickets.Has(p.UID) || tickets.Has(p.UID+1) {
 		t.Errorf("uid %d has a ticket: %v, the next one: %v", p.UID, tickets.Has(p.UID), tickets.Has(p.UID+1))
 	}
+	holder, err := tickets.Check(tokens["a"])
+	if err != nil || !tickets.Lives(holder.Process) || tickets.Lives(Process{UID: p.UID, PID: holder.Process.PID, Start: 1}) {
+		t.Errorf("%v: process %+v is not known by its pid and start time", err, holder.Process)
+	}
 	tickets.Forget("a", p.UID+1)
 	if tickets.Count("a") != 1 {
 		t.Error("forgot another user's ticket")
@@ -189,9 +193,12 @@ func TestForget(t *testing.T) {
 	if got := fmt.Sprint(tickets.Count("a"), tickets.Count("b"), tickets.Count("c")); got != "0 0 1" {
 		t.Errorf("got %s", got)
 	}
-	_, err := tickets.Check(tokens["a"])
+	_, err = tickets.Check(tokens["a"])
 	wantDenied(t, err, "none of this broker's", "")
 	tickets.ForgetAll("")
+	if tickets.Lives(holder.Process) {
+		t.Error("a process without tickets is known")
+	}
 	_, err = tickets.Check(tokens["c"])
 	wantDenied(t, err, "none of this broker's", "")
 	if len(tickets.processes) != 0 {

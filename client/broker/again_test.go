@@ -1,0 +1,104 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"holdfast/agent/keys"
+	"holdfast/agent/peer"
+	"holdfast/agent/policy"
+	"holdfast/client/broker/fault"
+	"holdfast/client/broker/minted"
+	"holdfast/client/broker/ticket"
+	"holdfast/client/broker/wire"
+	"holdfast/client/profile"
+	"holdfast/client/varlink"
+)
+
+// slow is a mint that takes its time.
+type slow struct {
+	blocking
+	release chan struct{}
+	forgot  chan string
+}
+
+func (m *slow) Credential(_ context.Context, r minted.Request) (wire.Credential, error) {
+	m.asked <- r
+	<-m.release
+	return wire.Credential{Token: "hush", ExpirationTimestamp: time.Now().Add(time.Hour)}, nil
+}
+
+func (m *slow) Forget(profile string, _ *uint32) { m.forgot <- profile }
+
+// What was decided before a long wait is decided again after it.
+func TestWaitingCallerIsDecidedAgain(t *testing.T) {
+	for name, test := range map[string]struct {
+		change func(b *Broker, rule *string) error
+		want   keys.Kind
+		forgot string
+	}{
+		"policy": {func(b *Broker, rule *string) error {
+			*rule = "version: 1\nrules:\n- {deny: [credentials], anyone: true}\n"
+			return b.Reload(t.Context())
+		}, keys.Denied, ""},
+		"profile": {func(b *Broker, _ *string) error {
+			p, _ := b.shelf.get("prod")
+			other := *p
+			other.Cluster.Server = "https://other:6443"
+			return profile.Write(b.Profiles, &other)
+		}, keys.Busy, "prod"},
+		"profile gone": {func(b *Broker, _ *string) error { return os.Remove(filepath.Join(b.Profiles, "prod.yaml")) }, keys.Denied, "prod"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rule := fmt.Sprintf("version: 1\nrules:\n- {allow: [credentials], uids: [%d], profiles: ['*']}\n", os.Getuid())
+			b, path, _ := inside(t, func(o *Options) {
+				o.LoadPolicy = func() (*policy.Policy, error) { return policy.ParseBrokerWith(nil, "p.yaml", []byte(rule)) }
+			})
+			m := &slow{blocking{make(chan minted.Request, 1)}, make(chan struct{}), make(chan string, 9)}
+			b.mint = m
+			answered := make(chan error, 1)
+			conn := dialBroker(t, path)
+			go func() {
+				p := wire.GetCredentialParameters{Profile: "prod", Mode: wire.ModeToken}
+				answered <- varlink.NewConn(conn).Call(context.Background(), wire.GetCredential, p, nil)
+			}()
+			<-m.asked
+			if err := test.change(b, &rule); err != nil {
+				t.Fatal(err)
+			}
+			close(m.release)
+			err := <-answered
+			var e *varlink.Error
+			if !errors.As(err, &e) || e.Name != fault.Name(test.want) {
+				t.Errorf("got %v, want %s", err, test.want)
+			}
+			select {
+			case got := <-m.forgot:
+				if got != test.forgot {
+					t.Errorf("what was minted of %q was forgotten, want of %q", got, test.forgot)
+				}
+			default:
+				t.Error("what was minted is still remembered")
+			}
+		})
+	}
+}
+
+// Processes that ended do not stay until their tickets would have.
+func TestHoldersAreForgotten(t *testing.T) {
+	var h holders
+	dead := func(p ticket.Process) bool { return p.PID%2 == 0 }
+	for i := range int32(many) {
+		h.put(ticket.Process{PID: i}, peer.Identity{}, time.Now().Add(time.Hour), dead)
+	}
+	h.swept = time.Now().Add(-2 * sweepSoon)
+	h.put(ticket.Process{PID: many}, peer.Identity{}, time.Now().Add(time.Hour), dead)
+	if len(h.by) != many/2+1 {
+		t.Errorf("%d are remembered, want %d", len(h.by), many/2+1)
+	}
+}
