@@ -66,6 +66,7 @@ test: setup ## everything that must hold before a commit; .ci/run calls this
 	@$(MAKE) demo-kubernetes
 
 race: go ## the Go tests, with the race detector
+	@test/kube/build kubectl >/dev/null
 	$(GO) test -race -timeout 10m ./...
 
 lint: go ## gofmt, vet and staticcheck
