@@ -3,6 +3,7 @@ package proxy
 import (
 	"fmt"
 	"net/http"
+	"reflect"
 	"strings"
 
 	"holdfast/agent/keys"
@@ -18,6 +19,7 @@ const websocketToken = "base64url.bearer.authorization.k8s.io."
 type admission struct {
 	who     ticket.Process
 	profile *profile.Profile
+	holder  *ticket.Holder
 }
 
 // A refusal is an answer that this proxy gives itself.
@@ -85,7 +87,23 @@ func (p *Proxy) allow(h *ticket.Holder) (*admission, *refusal) {
 			hint:    "whoever runs the broker can change its policy; holdfast policy check explains it",
 		}
 	}
-	return &admission{who: h.Process, profile: prof}, nil
+	return &admission{who: h.Process, profile: prof, holder: h}, nil
+}
+
+// still judges a request again that has been waited for, its body for example: by
+// now the ticket may be forgotten, and profile and policy others.
+func (p *Proxy) still(a *admission) *refusal {
+	if err := a.holder.Alive(); err != nil {
+		return unauthorized(err)
+	}
+	now, refused := p.allow(a.holder)
+	if refused == nil && !reflect.DeepEqual(now.profile, a.profile) {
+		refused = &refusal{
+			code: http.StatusServiceUnavailable, outcome: "profile",
+			message: fmt.Sprintf("profile %s was changed at this moment", a.profile.Name), hint: "try again",
+		}
+	}
+	return refused
 }
 
 // bearer returns the one bearer token of a request (RFC 6750, section 2.1).

@@ -1,10 +1,13 @@
 package proxy
 
 import (
+	"bufio"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"holdfast/agent/peer"
@@ -166,6 +169,41 @@ func TestPolicyAndProfileAreAskedEachTime(t *testing.T) {
 	r.do(client, "GET", "/api", nil, "Authorization", bearer).want(t, 503, "no profile prod any more", "holdfast status")
 	r.unknown.Store(false)
 	r.do(client, "GET", "/api", nil, "Authorization", bearer).want(t, 200)
+}
+
+// A body that is waited for keeps nothing open that was closed meanwhile.
+func TestRequestsAreJudgedWhenTheyAreWhole(t *testing.T) {
+	for name, test := range map[string]struct {
+		change func(*rig)
+		code   int
+	}{
+		"nothing": {func(*rig) {}, http.StatusOK},
+		"policy":  {func(r *rig) { r.denied.Store(true) }, http.StatusForbidden},
+		"profile": {func(r *rig) { r.unknown.Store(true) }, http.StatusServiceUnavailable},
+		"lock":    {func(r *rig) { r.tickets.ForgetAll("prod") }, http.StatusUnauthorized},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var reached atomic.Bool
+			r := newRig(t, func(w http.ResponseWriter, q *http.Request) { reached.Store(true); ok(w, q) })
+			conn := r.dial("prod")
+			fmt.Fprintf(conn, "POST /api HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Length: 4\r\n\r\nab", r.ticket("prod"))
+			until(t, "the request was let through", func() bool {
+				r.proxy.crowd.mu.Lock()
+				defer r.proxy.crowd.mu.Unlock()
+				return r.proxy.crowd.all == 1
+			})
+			test.change(r)
+			io.WriteString(conn, "cd")
+			answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			answer.Body.Close()
+			if answer.StatusCode != test.code || reached.Load() != (test.code == http.StatusOK) {
+				t.Errorf("got %d, and that it reached the cluster is %v; want %d", answer.StatusCode, reached.Load(), test.code)
+			}
+		})
+	}
 }
 
 // Another process, with its own connection.

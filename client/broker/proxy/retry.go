@@ -34,6 +34,11 @@ func (p *Proxy) RoundTrip(r *http.Request) (*http.Response, error) {
 	if again != nil {
 		first = again()
 	}
+	if again != nil && r.ContentLength > 0 { // its body had to be waited for
+		if refused := p.still(e.admission); refused != nil {
+			return nil, refused
+		}
+	}
 	p.begin(e)
 	answer, err := p.send(e, first)
 	if err != nil || answer.StatusCode != http.StatusUnauthorized || relayed(r.URL.Path) {
@@ -48,6 +53,9 @@ func (p *Proxy) RoundTrip(r *http.Request) (*http.Response, error) {
 	answer.Body.Close()
 	if p.retries.stale(key, e.began) {
 		p.options.Pools.Retire(e.profile.Name, &e.who.UID)
+	}
+	if refused := p.still(e.admission); refused != nil {
+		return nil, refused
 	}
 	second, err := p.send(e, again())
 	helped := err == nil && second.StatusCode != http.StatusUnauthorized
