@@ -22,8 +22,8 @@ type load struct {
 	mu       sync.Mutex
 	good     int
 	bad      map[string]int // kind of failure -> how many
-	lastGood time.Time
-	wrong    []error // signatures that do not verify, and failures without a name
+	lastGood time.Time      // when the latest signature that came was asked for
+	wrong    []error        // signatures that do not verify, and failures without a name
 
 	stop func()
 	done sync.WaitGroup
@@ -52,10 +52,11 @@ func startLoad(t *testing.T, a *daemon.Agent, k wire.Key, workers int, limit tim
 func (l *load) work(ctx context.Context, key *client.Key, k wire.Key, limit time.Duration) {
 	for ctx.Err() == nil {
 		call, cancel := context.WithTimeout(ctx, limit)
+		asked := time.Now()
 		err := signWith(call, key, k)
 		cancel()
 		if ctx.Err() == nil {
-			l.note(err)
+			l.note(asked, err)
 		}
 		if err != nil {
 			time.Sleep(time.Millisecond) // a caller that is refused at once must not spin
@@ -63,13 +64,16 @@ func (l *load) work(ctx context.Context, key *client.Key, k wire.Key, limit time
 	}
 }
 
-func (l *load) note(err error) {
+func (l *load) note(asked time.Time, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	name, ok := nameOf(err)
 	switch {
 	case err == nil:
-		l.good, l.lastGood = l.good+1, time.Now()
+		l.good++
+		if asked.After(l.lastGood) {
+			l.lastGood = asked
+		}
 	case !ok:
 		l.wrong = append(l.wrong, err)
 	default:
@@ -99,7 +103,8 @@ func (l *load) end() {
 	l.done.Wait()
 }
 
-// signedSince reports whether a signature came after the given moment.
+// signedSince reports whether a signature came that was asked for after the given
+// moment. One that was on its way then says nothing about now.
 func (l *load) signedSince(when time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
