@@ -38,38 +38,8 @@ func (a *Agent) serve(ctx context.Context, s *socket.Socket, admin bool) error {
 	if !a.adopt(s) {
 		return s.Close()
 	}
-	ctx = afterClosing(ctx, s)
-	for delay := time.Duration(0); ; {
-		conn, err := s.Accept()
-		if errors.Is(err, net.ErrClosed) {
-			return nil
-		}
-		if err != nil { // out of descriptors, most likely: connections that close bring some back
-			delay = min(max(2*delay, 5*time.Millisecond), time.Second)
-			a.Log.Warn("accept", "error", err, "retry", delay)
-			time.Sleep(delay)
-			continue
-		}
-		delay = 0
-		a.open.Add(1)
-		go func() {
-			defer a.open.Done()
-			defer conn.Close()
-			a.accept(ctx, conn, admin)
-		}()
-	}
-}
-
-// afterClosing returns a context that ends when ctx has ended and s is closed. A
-// caller whose connection was closed unread tries once more: when it then finds
-// nobody, it knows that the agent has gone, and does not take it for a refusal.
-func afterClosing(ctx context.Context, s *socket.Socket) context.Context {
-	after, end := context.WithCancel(context.WithoutCancel(ctx))
-	context.AfterFunc(ctx, func() {
-		s.Close()
-		end()
-	})
-	return after
+	handle := func(ctx context.Context, conn *net.UnixConn) { a.accept(ctx, conn, admin) }
+	return s.Serve(ctx, &a.open, handle, func(err error, retry time.Duration) { a.Log.Warn("accept", "error", err, "retry", retry) })
 }
 
 // adopt makes s one of the agent's sockets, unless the agent has been shut down.

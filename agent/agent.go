@@ -148,7 +148,7 @@ func setDefault[T comparable](v *T, to T) {
 // Reload reads the policy and the key records again. Either both are taken over
 // or, with an error, neither is. Keys set aside for a wrong signature get
 // another chance.
-func (a *Agent) Reload() error {
+func (a *Agent) Reload(context.Context) error {
 	p, err := a.LoadPolicy()
 	if err == nil {
 		err = a.Store.Reload()

@@ -377,7 +377,7 @@ func TestWrongSignatureNeverLeaves(t *testing.T) {
 	if n := r.memory.Signs() - before; n != 0 {
 		t.Error("a key that was set aside was used again")
 	}
-	if err := r.agent.Reload(); err != nil {
+	if err := r.agent.Reload(context.Background()); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := r.signClient("alice"); err != nil {
@@ -390,7 +390,7 @@ func TestFailedReloadKeepsTheOldPolicy(t *testing.T) {
 	r.create("alice", keys.TLSClient)
 	good := r.policy
 	r.policy = func() (*policy.Policy, error) { return policy.Parse("policy.yaml", []byte("version: 1\nrulez: []\n")) }
-	err := r.agent.Reload()
+	err := r.agent.Reload(context.Background())
 	if err == nil || !strings.Contains(err.Error(), "policy.yaml:2") {
 		t.Errorf("got %v, want an error at policy.yaml:2", err)
 	}
@@ -504,7 +504,7 @@ func TestWatchTellsOfKeysAndPolicy(t *testing.T) {
 	if got, want := next(), (wire.WatchReply{What: "key", Name: "alice"}); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
-	if err := r.agent.Reload(); err != nil {
+	if err := r.agent.Reload(context.Background()); err != nil {
 		t.Fatal(err)
 	}
 	if got, want := next(), (wire.WatchReply{What: "policy"}); got != want {

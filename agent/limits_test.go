@@ -27,7 +27,7 @@ func TestWaitingRequestsAreDecidedAgain(t *testing.T) {
 			r.policy = func() (*policy.Policy, error) {
 				return policy.Parse("policy.yaml", []byte("version: 1\nrules:\n- deny: [use]\n  anyone: true\n- allow: [all]\n  uids: [0]\n  owner: self\n"))
 			}
-			return r.agent.Reload()
+			return r.agent.Reload(context.Background())
 		},
 		"key": func(r *rig) error { return r.store.Delete(uint32(os.Getuid()), "alice") },
 	} {

@@ -279,7 +279,7 @@ func TestWaitingUnsealIsDecidedAgain(t *testing.T) {
 			r.policy = func() (*policy.Policy, error) {
 				return policy.Parse("policy.yaml", []byte("version: 1\nrules:\n- deny: [unseal]\n  anyone: true\n- allow: [all]\n  uids: [0]\n  owner: self\n"))
 			}
-			return r.agent.Reload()
+			return r.agent.Reload(context.Background())
 		},
 		"secret": func(r *rig) error { return r.store.DeleteSealed(uint32(os.Getuid()), "mine") },
 	} {

@@ -311,7 +311,7 @@ func TestMachineKeysNeedARule(t *testing.T) {
 	}
 	rules := fmt.Sprintf("version: 1\nrules:\n- name: node\n  allow: [sign-tls-client]\n  uids: [%d]\n  keys: [node]\n  owner: machine\n", alice)
 	r.policy = func() (*policy.Policy, error) { return policy.Parse("policy.yaml", []byte(rules)) }
-	if err := r.agent.Reload(); err != nil {
+	if err := r.agent.Reload(context.Background()); err != nil {
 		t.Fatal(err)
 	}
 	if a := r.as(alice, r.socket, wire.SignTLSClient, in); a.Error != "" || a.Lost {

@@ -14,30 +14,21 @@ import (
 	"io"
 	"log/slog"
 	"os"
-	"os/signal"
 	"runtime"
 	"runtime/debug"
-	"syscall"
 	"time"
 
 	"holdfast/agent/harden"
 	"holdfast/agent/keys"
-	"holdfast/systemd/notify"
+	"holdfast/systemd/service"
 )
-
-// drainTime is how long requests in progress may take once we are told to stop.
-const drainTime = 5 * time.Second
 
 // memoryLimit makes the garbage collector work harder before the unit's MemoryMax
 // is reached.
 const memoryLimit = 192 << 20
 
-// selfCheck is how often the agent makes sure that its sockets are still its
-// own, and recovery how often it looks at a device that is not ready.
-const (
-	selfCheck = 30 * time.Second
-	recovery  = 2 * time.Second
-)
+// recovery is how often the agent looks at a device that is not ready.
+const recovery = 2 * time.Second
 
 func main() {
 	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
@@ -65,9 +56,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 		complain(stderr, err)
 		return 1
 	}
-	// Signals count from here on: one that comes while we start stops us cleanly.
-	signals := make(chan os.Signal, 4)
-	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
+	signals := service.Signals()
 	d, err := assemble(c, log)
 	if err != nil {
 		complain(stderr, err)
@@ -91,66 +80,16 @@ func complain(w io.Writer, err error) {
 // run serves until a signal says to stop.
 func (d *daemon) run(signals <-chan os.Signal) error {
 	defer d.close()
-	ctx, stop := context.WithCancel(context.Background())
-	defer stop()
-	failed := make(chan error, len(d.sockets))
+	serve := []func(context.Context) error{func(ctx context.Context) error { d.agent.WatchDevices(ctx, recovery); return nil }}
 	for name, s := range d.sockets {
-		serve := d.agent.Serve
+		accept := d.agent.Serve
 		if name == adminSocket {
-			serve = d.agent.ServeAdmin
+			accept = d.agent.ServeAdmin
 		}
-		go func() {
-			if err := serve(ctx, s); err != nil {
-				failed <- err
-			}
-		}()
+		serve = append(serve, func(ctx context.Context) error { return accept(ctx, s) })
 	}
-	go d.agent.WatchDevices(ctx, recovery)
-	go notify.Watchdog(ctx, d.agent.Alive)
-	if err := notify.Ready(); err != nil {
-		d.log.Warn("service manager", "error", err)
-	}
-	d.log.Info("ready", "version", fullVersion(), "socket", d.config.Socket, "device", d.config.Device)
-	check := time.NewTicker(selfCheck)
-	defer check.Stop()
-	for {
-		select {
-		case err := <-failed:
-			return err
-		case <-check.C:
-			d.agent.CheckSockets()
-		case s := <-signals:
-			if s == syscall.SIGHUP {
-				d.reload()
-				continue
-			}
-			return d.shutdown(stop)
-		}
-	}
-}
-
-// reload takes over a new policy and new key records, or keeps the old ones and
-// says why.
-func (d *daemon) reload() {
-	if err := notify.Reloading(); err != nil {
-		d.log.Warn("service manager", "error", err)
-	}
-	if err := d.agent.Reload(); err != nil {
-		d.log.Error("reload: the old policy and keys stay in force", "error", err)
-		notify.Status("reload failed: the old policy and keys stay in force")
-	} else {
-		d.log.Info("reloaded")
-		notify.Status("")
-	}
-	notify.Ready()
-}
-
-// shutdown lets requests in progress finish.
-func (d *daemon) shutdown(stop context.CancelFunc) error {
-	notify.Stopping()
-	d.log.Info("stopping")
-	stop()
-	ctx, cancel := context.WithTimeout(context.Background(), drainTime)
-	defer cancel()
-	return d.agent.Shutdown(ctx)
+	return service.Run(service.Options{
+		Daemon: d.agent, Serve: serve, Signals: signals, Log: d.log, Keeps: "the old policy and keys stay in force",
+		Ready: []any{"version", fullVersion(), "socket", d.config.Socket, "device", d.config.Device},
+	})
 }

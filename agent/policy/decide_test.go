@@ -282,6 +282,9 @@ func TestRacyUnitsHaveToBeAccepted(t *testing.T) {
 		if got := p.Decide(q).Allowed; got != accept {
 			t.Errorf("accept-racy-units %t: got allowed %t", accept, got)
 		}
+		if p.Enforceable(true) != nil || (p.Enforceable(false) == nil) != accept {
+			t.Errorf("accept-racy-units %t: got %v, %v", accept, p.Enforceable(true), p.Enforceable(false))
+		}
 		if !p.NeedsUnits() || p.AcceptRacyUnits != accept {
 			t.Errorf("got NeedsUnits %t, AcceptRacyUnits %t", p.NeedsUnits(), p.AcceptRacyUnits)
 		}

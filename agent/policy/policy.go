@@ -129,6 +129,20 @@ func (p *Policy) NeedsUnits() bool {
 	return false
 }
 
+// Enforceable returns nil when a daemon whose kernel can tell a caller's unit for
+// certain (exact; see peer.HasPeerPidfd), or cannot, is able to hold the policy's
+// rules, and an unsupported [keys.Error] otherwise.
+func (p *Policy) Enforceable(exact bool) error {
+	if exact || p.AcceptRacyUnits || !p.NeedsUnits() {
+		return nil
+	}
+	return &keys.Error{
+		Kind:    keys.Unsupported,
+		Message: p.source + ": rules by unit need a kernel with SO_PEERPIDFD (Linux 6.5)",
+		Hint:    "use rules by user, or accept the race with accept-racy-units: true",
+	}
+}
+
 // Decide returns the answer of the first rule that matches q, and otherwise a
 // denial. A uid that does not exist, a name that is no key's and an unknown
 // operation are denied whatever the rules say.

@@ -25,25 +25,7 @@ func (b *Broker) Serve(ctx context.Context, s *socket.Socket) error {
 	if !b.adopt(s) {
 		return s.Close()
 	}
-	for delay := time.Duration(0); ; {
-		conn, err := s.Accept()
-		if errors.Is(err, net.ErrClosed) {
-			return nil
-		}
-		if err != nil { // out of descriptors, most likely: connections that close bring some back
-			delay = min(max(2*delay, 5*time.Millisecond), time.Second)
-			b.Log.Warn("accept", "error", err, "retry", delay)
-			time.Sleep(delay)
-			continue
-		}
-		delay = 0
-		b.open.Add(1)
-		go func() {
-			defer b.open.Done()
-			defer conn.Close()
-			b.accept(ctx, conn)
-		}()
-	}
+	return s.Serve(ctx, &b.open, b.accept, func(err error, retry time.Duration) { b.Log.Warn("accept", "error", err, "retry", retry) })
 }
 
 // adopt makes s one of the broker's sockets, unless the broker has been shut down.

@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"holdfast/agent/keys"
 	"holdfast/agent/peer"
 	"holdfast/agent/policy"
 	"holdfast/agent/socket"
@@ -133,15 +132,11 @@ func (d *daemon) loadPolicy() (*policy.Policy, error) {
 		return nil, err
 	}
 	exact, err := peer.HasPeerPidfd()
+	if err == nil {
+		err = p.Enforceable(exact)
+	}
 	if err != nil {
 		return nil, err
-	}
-	if p.NeedsUnits() && !exact && !p.AcceptRacyUnits {
-		return nil, &keys.Error{
-			Kind:    keys.Unsupported,
-			Message: d.config.policy + ": rules by unit need a kernel with SO_PEERPIDFD (Linux 6.5)",
-			Hint:    "use rules by user, or accept the race with accept-racy-units: true",
-		}
 	}
 	return p, nil
 }

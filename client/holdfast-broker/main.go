@@ -14,28 +14,16 @@ import (
 	"io"
 	"log/slog"
 	"os"
-	"os/signal"
 	"runtime/debug"
-	"syscall"
-	"time"
 
 	"holdfast/agent/harden"
 	"holdfast/agent/keys"
-	"holdfast/systemd/notify"
+	"holdfast/systemd/service"
 )
-
-// drainTime is how long requests in progress may take once we are told to stop.
-const drainTime = 5 * time.Second
-
-// reloadTime is how long a reload may wait for the agent.
-const reloadTime = 5 * time.Second
 
 // memoryLimit makes the garbage collector work harder before the unit's MemoryMax
 // is reached.
 const memoryLimit = 128 << 20
-
-// selfCheck is how often the broker makes sure that its socket is still its own.
-const selfCheck = 30 * time.Second
 
 func main() {
 	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
@@ -59,9 +47,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 		return 2
 	}
 	log := slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: c.level}))
-	// Signals count from here on: one that comes while we start stops us cleanly.
-	signals := make(chan os.Signal, 4)
-	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
+	signals := service.Signals()
 	d, err := assemble(c, log)
 	if err != nil {
 		complain(stderr, err)
@@ -110,62 +96,10 @@ func complain(w io.Writer, err error) {
 // run serves until a signal says to stop.
 func (d *daemon) run(signals <-chan os.Signal) error {
 	defer d.close()
-	ctx, stop := context.WithCancel(context.Background())
-	defer stop()
-	d.broker.Start(ctx)
-	failed := make(chan error, 1)
-	go func() {
-		if err := d.broker.Serve(ctx, d.socket); err != nil {
-			failed <- err
-		}
-	}()
-	go notify.Watchdog(ctx, d.broker.Alive)
-	if err := notify.Ready(); err != nil {
-		d.log.Warn("service manager", "error", err)
-	}
-	d.log.Info("ready", "version", fullVersion(), "socket", d.config.socket, "profiles", d.config.profiles)
-	check := time.NewTicker(selfCheck)
-	defer check.Stop()
-	for {
-		select {
-		case err := <-failed:
-			return err
-		case <-check.C:
-			d.broker.CheckSockets()
-		case s := <-signals:
-			if s == syscall.SIGHUP {
-				d.reload(ctx)
-				continue
-			}
-			return d.shutdown(stop)
-		}
-	}
-}
-
-// reload takes over a new policy and new profiles, or keeps the old ones and says
-// why.
-func (d *daemon) reload(ctx context.Context) {
-	if err := notify.Reloading(); err != nil {
-		d.log.Warn("service manager", "error", err)
-	}
-	ctx, cancel := context.WithTimeout(ctx, reloadTime)
-	defer cancel()
-	if err := d.broker.Reload(ctx); err != nil {
-		d.log.Error("reload: the old policy stays in force", "error", err)
-		notify.Status("reload failed: the old policy stays in force")
-	} else {
-		d.log.Info("reloaded")
-		notify.Status("")
-	}
-	notify.Ready()
-}
-
-// shutdown lets requests in progress finish.
-func (d *daemon) shutdown(stop context.CancelFunc) error {
-	notify.Stopping()
-	d.log.Info("stopping")
-	stop()
-	ctx, cancel := context.WithTimeout(context.Background(), drainTime)
-	defer cancel()
-	return d.broker.Shutdown(ctx)
+	return service.Run(service.Options{
+		Daemon: d.broker, Signals: signals, Log: d.log, Keeps: "the old policy stays in force",
+		Start: d.broker.Start,
+		Serve: []func(context.Context) error{func(ctx context.Context) error { return d.broker.Serve(ctx, d.socket) }},
+		Ready: []any{"version", fullVersion(), "socket", d.config.socket, "profiles", d.config.profiles},
+	})
 }
