@@ -129,13 +129,21 @@ func (c *Client) create(ctx context.Context, r CertificateRequest, o *signingReq
 			err = fmt.Errorf("%s is there already and asks for something else", printable(r.Once))
 		}
 	}
-	if err == nil && made.Metadata.Name == "" {
-		err = errors.New("the answer is not what an API server sends: it has no name")
+	if err == nil && !isName(made.Metadata.Name) {
+		err = errors.New("the answer is not what an API server sends: it has no name that an object could have")
 	}
 	if err == nil && told != nil {
-		told(printable(made.Metadata.Name))
+		told(made.Metadata.Name)
 	}
 	return made, err
+}
+
+// isName reports whether a server's word can be the name of an object (RFC 1123, as
+// Kubernetes reads it). Hints show it in commands that people copy into a shell.
+func isName(name string) bool {
+	const letters = "abcdefghijklmnopqrstuvwxyz0123456789"
+	return name != "" && len(name) <= 253 && strings.Trim(name, letters+"-.") == "" &&
+		strings.Contains(letters, name[:1]) && strings.Contains(letters, name[len(name)-1:])
 }
 
 // sameRequest reports whether two objects ask one signer for the same key and
