@@ -207,6 +207,34 @@ func TestServerRestarts(t *testing.T) {
 	}
 }
 
+// Who waits for a handshake when connections are cut was let in before that.
+func TestDropTakesWhoWaits(t *testing.T) {
+	for _, upgrade := range []bool{false, true} {
+		silent := listen(t, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) })
+		r := newRig(t, nil)
+		r.profile.Cluster.Server = silent
+		tr := r.transport()
+		if upgrade {
+			tr = r.pools.Upgrade(me(), r.profile)
+		}
+		done := make(chan error)
+		go func() {
+			_, err := send(tr, "GET", "/who", nil)
+			done <- err
+		}()
+		eventually(t, func() string {
+			if _, all := r.pools.Len(); all == 0 {
+				return "no pool"
+			}
+			return ""
+		})
+		r.pools.Drop("prod")
+		if err := <-done; err == nil || !strings.Contains(err.Error(), "were cut") {
+			t.Errorf("upgrade %v: got %v", upgrade, err)
+		}
+	}
+}
+
 func TestDropEndsWaiting(t *testing.T) {
 	silent := listen(t, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) })
 	r := newRig(t, nil)

@@ -3,6 +3,7 @@ package upstream
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"time"
 
@@ -51,7 +52,8 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // connection returns a connection with room for one request. A pool that is
-// retired meanwhile is left for the next.
+// retired meanwhile is left for the next. One that is dropped takes with it who
+// waits: what let them in may hold no more.
 func (t *transport) connection(ctx context.Context) (*pool, *conn, error) {
 	for {
 		p, err := t.pools.pool(t.id)
@@ -69,6 +71,11 @@ func (t *transport) connection(ctx context.Context) (*pool, *conn, error) {
 			return p, r.conn, nil
 		case !errors.Is(r.err, errRetired):
 			return nil, nil, p.explain(r.err)
+		case p.ctx.Err() != nil && t.pools.ctx.Err() == nil:
+			return nil, nil, &Error{
+				Kind: kindNetwork, Message: fmt.Sprintf("the connections of profile %s were cut", t.id.profile),
+				Hint: "the key was locked, the machine slept, or policy or profile changed: try again", Err: r.err,
+			}
 		}
 	}
 }
