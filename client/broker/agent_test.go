@@ -131,10 +131,10 @@ func TestRenewalAndLoss(t *testing.T) {
 	if !cut(watch) {
 		t.Errorf("the watch goes on without its key\n%s", r.broker.Log())
 	}
-	if _, err := r.plugin(wire.GetCredentialParameters{Profile: "prod", Mode: wire.ModeProxy}); keys.KindOf(err) != keys.Denied {
+	if _, err := r.plugin(wire.GetCredentialParameters{Profile: "prod", Mode: wire.ModeProxy}); keys.KindOf(err) != keys.Denied || !strings.Contains(err.(*keys.Error).Hint, "kubernetes prod --key") {
 		t.Errorf("without the key: %v", err)
 	}
-	if p := r.broker.GetStatus().Profiles[0]; !strings.Contains(p.Fault, `no key "alice"`) || !strings.Contains(p.Hint, "holdfast enroll") {
+	if p := r.broker.GetStatus().Profiles[0]; !strings.Contains(p.Fault, `no key "alice"`) || !strings.Contains(p.Hint, "holdfast enroll kubernetes prod --key alice") {
 		t.Errorf("without the key the profile's fault is %q (%q)", p.Fault, p.Hint)
 	}
 }

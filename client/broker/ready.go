@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -74,7 +75,7 @@ func (r *request) ready(ctx context.Context, prof *profile.Profile) error {
 		if err == nil && !withPIN {
 			b.ready.put(prof.Key, asked, b.keys.fault() == nil)
 		}
-		return err
+		return named(err, prof.Name)
 	})
 }
 
@@ -94,6 +95,18 @@ func (b *Broker) canSign(ctx context.Context, set string) (withPIN bool, err err
 		Message: fmt.Sprintf("key %s wants its PIN", info.Name),
 		Hint:    "`holdfast unlock " + info.Name + "`, then try again",
 	}
+}
+
+// named has a hint name the profile, where package client, which knows of keys
+// alone, leaves it to the reader.
+func named(err error, profile string) error {
+	e, ok := keys.AsError(err)
+	if !ok || !strings.Contains(e.Hint, " PROFILE ") {
+		return err
+	}
+	ours := *e
+	ours.Hint = strings.ReplaceAll(e.Hint, " PROFILE ", " "+profile+" ")
+	return &ours
 }
 
 // glance is how long status waits for the agent, for all profiles together.

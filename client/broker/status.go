@@ -69,7 +69,7 @@ func (b *Broker) wireProfile(p *profile.Profile, fault error, front frontState, 
 		w.Fault, w.Hint = known.Message, known.Hint
 	default:
 		if err := agent.fault(p.Key); err != nil {
-			known := toKnown(err)
+			known := toKnown(named(err, p.Name))
 			w.Fault, w.Hint = known.Message, known.Hint
 		}
 	}
