@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"holdfast/agent/keys"
+	"holdfast/agent/wire"
+	"holdfast/client/clienttest"
 	"holdfast/client/profile"
 )
 
@@ -129,6 +131,24 @@ func TestKubeconfigNoPool(t *testing.T) {
 		if profiles["kind-dev"].Proxy.NoPool != c.want {
 			t.Errorf("after %q: got %v", c.args, profiles["kind-dev"].Proxy.NoPool)
 		}
+	}
+}
+
+// Who would wait for an approval in vain hears so now.
+func TestKubeconfigCertificateOfPerson(t *testing.T) {
+	h := setUp(t)
+	ca := clienttest.NewCA(t)
+	for _, c := range []struct {
+		person string
+		args   []string
+		noted  bool
+	}{{"alice", nil, true}, {"alice", []string{"--signer-name", "example.com/people"}, false}, {"system:node:w1", nil, false}} {
+		h.agent.Change("alice", func(k *wire.Key) { k.Chain = [][]byte{ca.IssueFor(c.person, ca.Certificate.PublicKey)} })
+		got := h.run(append([]string{"kubeconfig", "add", "kind-dev", "--key", "alice", "--mode", "certificate"}, c.args...)...)
+		if noted := strings.Contains(got.stderr, "no cluster approves the certificates of alice"); got.code != 0 || noted != c.noted {
+			t.Errorf("%s %q: got %+v", c.person, c.args, got)
+		}
+		check(t, os.RemoveAll(h.profiles))
 	}
 }
 

@@ -3,12 +3,14 @@ package main
 import (
 	"cmp"
 	"context"
+	"crypto/x509"
 	"fmt"
 	"maps"
 	"slices"
 
 	"holdfast/agent/keys"
 	"holdfast/client/kubeconfig"
+	"holdfast/client/profile"
 )
 
 // cluster returns the cluster of the context, when a profile can be made of it.
@@ -87,4 +89,25 @@ func (a *app) checkKey(ctx context.Context, name string) error {
 		return nil
 	}
 	return &problem{fmt.Sprintf("there is no key %q that you may see", name), "holdfast key list shows the keys; holdfast enroll kubernetes makes one with a certificate", exitFailed, nil}
+}
+
+// noteApproval says when nobody will approve what mode certificate asks for:
+// clusters do that by themselves for nodes alone.
+func (a *app) noteApproval(ctx context.Context, p *profile.Profile) {
+	if p.Certificate.SignerName != "" {
+		return
+	}
+	c, err := a.dialFor(ctx, a.patience.state)
+	if err != nil {
+		return // checkKey has said so
+	}
+	defer c.Close()
+	key, err := c.Current(ctx, p.Key)
+	if err != nil {
+		return // the broker's status says so
+	}
+	leaf, err := x509.ParseCertificate(key.Info().Chain[0])
+	if err == nil && !profile.Node(leaf.Subject.CommonName) {
+		a.note("no cluster approves the certificates of %s by itself, as it does for nodes: use mode proxy, or --signer-name of a signer that has an approver", printable(leaf.Subject.CommonName))
+	}
 }

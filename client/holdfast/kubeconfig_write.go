@@ -74,6 +74,9 @@ func (a *app) added(ctx context.Context, o *addOptions, file string, p *profile.
 		return err
 	}
 	fmt.Fprintf(a.stdout, "\nTo have kubectl run no plugin but this one (1.35 and later), ~/.kube/kuberc says:\n\n%s", kuberc(pluginPath()))
+	if o.mode == profile.ModeCertificate {
+		a.noteApproval(ctx, p)
+	}
 	status, err := a.brokerStatus(ctx, &o.kubeOptions)
 	if err != nil {
 		a.note("the broker could not be asked whether it has read the profile: %s", explain(err).message)
