@@ -34,8 +34,8 @@ It prints nothing when nothing is due. What fails is one line and exit code 1; t
 next run tries again.
 
 With --within a renewal that is planned that soon is waited for, and done within a
-second or so of its moment. Let the timer's period be a little less than that, and
-start with the end of the last run: OnUnitInactiveSec=10min, AccuracySec=1s, and
+second or so of its moment. Let the timer's period be a little less than that, as
+the package's holdfast-renew.timer does: OnCalendar=*:0/10, AccuracySec=1s, and
 --within 11m.
 
 Keys of earlier generations stay until --prune, which deletes those whose
