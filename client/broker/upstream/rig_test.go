@@ -26,9 +26,15 @@ import (
 	"holdfast/client/broker/upstream"
 	"holdfast/client/clienttest"
 	"holdfast/client/profile"
+	"holdfast/test/daemon"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		daemon.Remove()
+		os.Exit(code)
+	}))
+}
 
 // rig is a stand-in for the agent, and a server that takes its key.
 type rig struct {
