@@ -86,8 +86,11 @@ func ask[T any](ctx context.Context, d *device, c queue.Caller, work func(contex
 	return <-result, nil
 }
 
-// lookTime is how long the device may take to say how it is.
-const lookTime = 2 * time.Second
+// lookTime is how long it may take until the device has said how it is, the wait
+// for work in progress included. It is longer than callers usually wait: where
+// every piece of work ends with its caller's patience, a shorter one could always
+// end before the device had been asked, and a wedged device keep its name.
+const lookTime = 5 * time.Second
 
 // How old an answer may be for those who only want to know: asking costs device
 // commands, which the queue does not share out. A device that is not ready has
