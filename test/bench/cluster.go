@@ -11,6 +11,7 @@ import (
 	"crypto/x509/pkix"
 	"encoding/json"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"io"
 	"math/big"
@@ -174,6 +175,9 @@ func (c *cluster) token(w http.ResponseWriter, _ *http.Request) {
 // run runs the plugin in a mode, as kubectl does, and returns what it printed.
 func (c *cluster) run(mode string) []byte {
 	out, err := c.command(c.plugin, "--profile", profileName, "--mode", mode).Output()
+	if exit := new(exec.ExitError); errors.As(err, &exit) {
+		c.b.Fatalf("plugin: %w: %s", err, exit.Stderr)
+	}
 	c.b.Check("plugin", err)
 	return out
 }
@@ -187,8 +191,7 @@ func (c *cluster) command(name string, args ...string) *exec.Cmd {
 	text, err := json.Marshal(info)
 	c.b.Check("KUBERNETES_EXEC_INFO", err)
 	cmd.Env = append(os.Environ(), "HOLDFAST_BROKER_SOCKET="+c.broker.Socket, "KUBERNETES_EXEC_INFO="+string(text))
-	cmd.Stderr = os.Stderr
-	return cmd
+	return cmd // Output keeps what it says on stderr, for an error
 }
 
 // ticket is a ticket for this process.
