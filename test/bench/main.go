@@ -21,6 +21,7 @@ import (
 	"os"
 
 	"holdfast/test/bench/measure"
+	"holdfast/test/daemon"
 )
 
 // bench is what a figure reports to.
@@ -33,7 +34,9 @@ func main() {
 	if len(os.Args) > 1 && os.Args[1] == busyCommand {
 		os.Exit(busy(os.Args[2:]))
 	}
-	os.Exit(measure.Main(figures(), os.Args[1:], os.Stdout, os.Stderr, os.Getenv("BENCH_OUT")))
+	status := measure.Main(figures(), os.Args[1:], os.Stdout, os.Stderr, os.Getenv("BENCH_OUT"))
+	daemon.Remove()
+	os.Exit(status)
 }
 
 func figures() []measure.Figure {
