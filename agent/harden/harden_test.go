@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -22,6 +23,7 @@ func TestMain(m *testing.M) {
 }
 
 func child(dir string) int {
+	runtime.LockOSThread() // with cgo one thread alone is told
 	if err := Process(); err != nil {
 		println(err.Error())
 		return 1

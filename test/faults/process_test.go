@@ -97,8 +97,15 @@ func TestMemoryIsPrivate(t *testing.T) {
 	if i := bytes.Index(limits, []byte("Max core file size")); i < 0 || !slices.Equal(strings.Fields(string(limits[i:]))[4:6], []string{"0", "0"}) {
 		t.Errorf("the core limit is not 0:\n%s", limits)
 	}
-	if got := a.Status("NoNewPrivs"); got != 1 {
-		t.Errorf("NoNewPrivs: got %d, want 1", got)
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", a.Pid()))
+	if err != nil || len(threads) == 0 {
+		t.Fatalf("threads: %v, %v", threads, err)
+	}
+	for _, thread := range threads {
+		status, err := os.ReadFile(thread)
+		if err == nil && !bytes.Contains(status, []byte("NoNewPrivs:\t1\n")) {
+			t.Errorf("%s: the thread can gain privileges", thread)
+		}
 	}
 }
 
