@@ -45,7 +45,8 @@ func TestServiceLevel(t *testing.T) {
 		})
 	}
 	started := time.Now()
-	events := r.events(t)
+	var going sync.WaitGroup // what the events have begun
+	events := r.events(t, &going)
 	for i := range *runs {
 		// An event after each tenth of the runs but the last, while they go on.
 		if i > 0 && i%(*runs/10) == 0 && i/(*runs/10) < 10 {
@@ -55,6 +56,7 @@ func TestServiceLevel(t *testing.T) {
 	}
 	close(work)
 	workers.Wait()
+	going.Wait()
 	t.Logf("%d runs in %v, %d failed", done.Load(), time.Since(started), failed.Load())
 	if allowed := int64(*runs / 10_000); failed.Load() > allowed {
 		faults.Range(func(run, fault any) bool { t.Errorf("%s: %s", run, fault); return true })
@@ -64,14 +66,14 @@ func TestServiceLevel(t *testing.T) {
 
 // events are what happens during the runs. Each returns while what it has begun
 // may still be going on.
-func (r *rig) events(t *testing.T) []func() {
+func (r *rig) events(t *testing.T, going *sync.WaitGroup) []func() {
 	restartServer := func() {
 		r.plane.StopAPIServer()
-		go func() {
+		going.Go(func() {
 			if err := r.plane.StartAPIServer(); err != nil {
 				t.Errorf("restart the API server: %v", err)
 			}
-		}()
+		})
 	}
 	rotate := func() { r.renew(t, alice); r.forget(t) }
 	restartAgent := func() {
