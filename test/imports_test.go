@@ -20,6 +20,10 @@ const (
 	yaml     = "go.yaml.in/yaml/v3"
 	xsys     = "golang.org/x/sys"
 	grpc     = "google.golang.org/grpc"
+	pivGo    = "github.com/go-piv/piv-go/v2"
+	dbus     = "github.com/godbus/dbus/v5"
+
+	goKeyring = "github.com/zalando/go-keyring"
 )
 
 // A rule binds the packages of some rooms. A package path stands for the package
@@ -124,9 +128,30 @@ var rules = []rule{
 	},
 	{
 		why:   "a backend knows the vocabulary and its device, so that either can be left out of a build",
-		rooms: []string{"piv/..."}, except: []string{"piv/holdfast-piv"},
-		only:    []string{"agent/keys", xsys + "/unix"},
-		planned: true,
+		rooms: []string{"piv/..."}, except: []string{"piv/holdfast-piv/..."},
+		only: []string{"agent/keys", "piv/wire", "piv/attestation", xsys + "/unix"},
+	},
+	{
+		why:   "the process next to the card knows the card and its protocol with the agent, and nothing of callers",
+		rooms: []string{"piv/holdfast-piv/..."},
+		only:  []string{"agent/keys", "agent/harden", "piv/wire", "piv/holdfast-piv/...", pivGo + "/...", xsys + "/unix"},
+		reach: []string{"net/http/..."},
+	},
+	{
+		why:   "PC/SC means cgo, and calls that cannot be stopped: both stay in the process that can be killed",
+		rooms: []string{"..."}, except: []string{"piv/holdfast-piv/...", "test/..."},
+		never: []string{"C", pivGo + "/..."},
+		reach: []string{pivGo + "/..."},
+	},
+	{
+		why:   "who asks a person knows the words and the desktop's bus, and neither keys nor devices",
+		rooms: []string{"agent/prompt", "agent/logind", "agent/keyring"},
+		only:  []string{"agent/keys", dbus, goKeyring, xsys + "/unix"},
+	},
+	{
+		why:   "the desktop's bus is a way in: few rooms listen to it",
+		rooms: []string{"..."}, except: []string{"agent/prompt", "agent/logind", "agent/keyring", "test/..."},
+		never: []string{dbus + "/...", goKeyring + "/..."},
 	},
 	{
 		why:   "only holdfast-agent's main joins the agent with its devices",

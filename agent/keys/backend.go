@@ -74,7 +74,8 @@ type Template struct {
 	Algorithm  Algorithm
 	RSABits    int    // with RS256: 2048, 3072 or 4096; 0 means 2048
 	Persistent bool   // keep the key loaded in the device across restarts (TPM: a persistent handle)
-	PIN        []byte // when not empty: what Unlock will want; see CheckPIN
+	PIN        []byte // when not empty: what Unlock will want; see CheckPIN. On a card, the card's PIN: all its keys have one
+	Card       OnCard // for backends whose devices are cards; the zero value for all others
 }
 
 // Material is everything that must be stored to use a key again.
@@ -84,6 +85,7 @@ type Material struct {
 	Device   json.RawMessage `json:"device"`             // the backend's own; opaque to everybody else, holds no usable secret
 	PIN      bool            `json:"pin,omitempty"`      // the key wants a PIN
 	Imported bool            `json:"imported,omitempty"` // not made inside the device, able to do more than sign, or foreign: see Import
+	Card     *Place          `json:"card,omitempty"`     // where on which card it is; nil for other devices
 }
 
 // MaxPIN is the longest PIN, in bytes: a TPM key's authorisation value is at
@@ -131,6 +133,7 @@ type Status struct {
 	TriesLeft   *int         `json:"triesLeft,omitempty"`   // wrong PINs until the device locks, when asked and known
 	Maker       string       `json:"maker,omitempty"`       // manufacturer and firmware version
 	Can         []Capability `json:"can,omitempty"`         // what keys it can make, once asked
+	Units       []Status     `json:"units,omitempty"`       // of a Divided backend: each device by itself, its Device naming it
 }
 
 // A Capability is one kind of key that a device can make.

@@ -29,6 +29,10 @@ const (
 	KeyMismatch     Kind = "key-mismatch"     // a signature does not verify under the recorded public key
 	Unsupported     Kind = "unsupported"      // this agent or device cannot do it
 	Internal        Kind = "internal"         // a defect or a failing disk
+
+	// ConfirmationRequired: the key wants a person's yes, which was not given, or
+	// there is nowhere to ask for it.
+	ConfirmationRequired Kind = "confirmation-required"
 )
 
 // Kinds lists every kind in the order in which it was added.
@@ -36,7 +40,7 @@ func Kinds() []Kind {
 	return []Kind{
 		Denied, BadRequest, WrongPurpose, NotFound, Busy, Deadline, PINRequired, PINBlocked, TouchTimeout,
 		DeviceAbsent, DeviceLocked, DeviceWedged, DeviceFailed, IdentityChanged, KeyLost, KeyMismatch,
-		Unsupported, Internal,
+		Unsupported, Internal, ConfirmationRequired,
 	}
 }
 

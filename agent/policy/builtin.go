@@ -20,7 +20,8 @@ func UserDefault(uid uint32) *Policy {
 
 // SystemDefault is the policy of a machine agent without a policy file: every
 // user manages and uses the user's own keys, and root manages the machine's keys
-// (those of uid 0) over the admin socket, certificate requests for them included.
+// (those of uid 0) over the admin socket, certificate requests for them included,
+// and looks after cards.
 // Nobody signs in with the machine's keys until a rule says who.
 func SystemDefault() *Policy {
 	return &Policy{source: builtIn, rules: []rule{
@@ -30,7 +31,7 @@ func SystemDefault() *Policy {
 		},
 		{
 			name: "state of the agent", where: builtIn, allow: true,
-			operations: keyless, anyone: true,
+			operations: setOf(Status, Audit), anyone: true,
 		},
 		{
 			name: "keys of the machine", where: builtIn, allow: true,

@@ -21,10 +21,12 @@ const (
 	SignClientAssertion     Operation = "sign-client-assertion"
 	SignAWSRequest          Operation = "sign-aws-request"
 	Unlock                  Operation = "unlock"
-	Seal                    Operation = "seal"   // store or forget a secret; concerns a name of the caller's own
-	Unseal                  Operation = "unseal" // open a secret; concerns a name of the caller's own
-	Status                  Operation = "status" // the state of the agent, or of the broker; concerns no key and no profile
-	Audit                   Operation = "audit"  // the audit log; concerns no key
+	Seal                    Operation = "seal"         // store or forget a secret; concerns a name of the caller's own
+	Unseal                  Operation = "unseal"       // open a secret; concerns a name of the caller's own
+	ListCards               Operation = "list-cards"   // what is in the readers; concerns no key
+	ManageCards             Operation = "manage-cards" // a card's PIN, PUK and management key; concerns no key
+	Status                  Operation = "status"       // the state of the agent, or of the broker; concerns no key and no profile
+	Audit                   Operation = "audit"        // the audit log; concerns no key
 )
 
 // The operations that a broker is asked for, besides Status: the credential of a
@@ -54,7 +56,7 @@ func BrokerOperations() []Operation { return []Operation{Proxy, Certificate, Tok
 var operations = [...]Operation{
 	List, Create, Delete, Export, Adopt, Bind, InstallCertificate,
 	SignTLSClient, SignTLSServer, SignCertificateRequest, SignServiceAccountToken, SignClientAssertion, SignAWSRequest,
-	Unlock, Seal, Unseal, Status, Audit,
+	Unlock, Seal, Unseal, ListCards, ManageCards, Status, Audit,
 	Proxy, Certificate, Token,
 }
 
@@ -75,7 +77,7 @@ func setOf(list ...Operation) operationSet {
 var (
 	everything  = operationSet(1)<<len(operations) - 1
 	credentials = setOf(Proxy, Certificate, Token)
-	keyless     = setOf(Status, Audit)
+	keyless     = setOf(ListCards, ManageCards, Status, Audit)
 	keyed       = everything &^ keyless &^ credentials
 	manage      = setOf(List, Create, Delete, Export, Adopt, Bind, InstallCertificate, Seal)
 	use         = setOf(SignTLSClient, SignTLSServer, SignCertificateRequest, SignServiceAccountToken,

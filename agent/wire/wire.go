@@ -35,6 +35,11 @@ const (
 	Seal                   = Interface + ".Seal"
 	Unseal                 = Interface + ".Unseal"
 	DeleteSealed           = Interface + ".DeleteSealed"
+	ListCards              = Interface + ".ListCards"
+	SetUpCard              = Interface + ".SetUpCard"
+	ChangeCardPIN          = Interface + ".ChangeCardPIN"
+	ChangeCardPUK          = Interface + ".ChangeCardPUK"
+	UnblockCard            = Interface + ".UnblockCard"
 	GetMetrics             = Interface + ".GetMetrics"
 	GetStatus              = Interface + ".GetStatus"
 	CheckPolicy            = Interface + ".CheckPolicy"
@@ -62,6 +67,34 @@ type Key struct {
 	TLS12         bool       `json:"tls12"`
 	Servers       []Server   `json:"servers"`
 	Fault         string     `json:"fault,omitempty"`
+	Place         *Place     `json:"place,omitempty"`
+	Confirm       *Confirm   `json:"confirm,omitempty"`
+}
+
+// Place is where on a card a key is, and what using it takes.
+type Place struct {
+	Card        uint32 `json:"card"`
+	Slot        string `json:"slot"`
+	PINPolicy   string `json:"pinPolicy"`
+	TouchPolicy string `json:"touchPolicy"`
+	Attested    bool   `json:"attested"`
+}
+
+// Confirm is when a key wants a person's yes.
+type Confirm struct {
+	When    string `json:"when"` // once, process or always
+	Minutes int    `json:"minutes,omitempty"`
+}
+
+// OnCard says where on which card to make a key.
+type OnCard struct {
+	Card            uint32 `json:"card,omitempty"`
+	Slot            string `json:"slot,omitempty"`
+	PINPolicy       string `json:"pinPolicy,omitempty"`
+	TouchPolicy     string `json:"touchPolicy,omitempty"`
+	Overwrite       bool   `json:"overwrite,omitempty"`
+	AllowUnattested bool   `json:"allowUnattested,omitempty"`
+	ManagementKey   []byte `json:"managementKey,omitempty"`
 }
 
 // Owner is who a key belongs to.
@@ -138,15 +171,17 @@ type ListKeysReply struct {
 
 // CreateKeyParameters is the parameters of CreateKey.
 type CreateKeyParameters struct {
-	Name       string `json:"name"`
-	Purpose    string `json:"purpose"`
-	Backend    string `json:"backend,omitempty"`
-	Algorithm  string `json:"algorithm,omitempty"`
-	RSABits    int    `json:"rsaBits,omitempty"`
-	Persistent bool   `json:"persistent,omitempty"`
-	PIN        []byte `json:"pin,omitempty"`
-	TLS12      bool   `json:"tls12,omitempty"`
-	RequestID  string `json:"requestID,omitempty"`
+	Name       string   `json:"name"`
+	Purpose    string   `json:"purpose"`
+	Backend    string   `json:"backend,omitempty"`
+	Algorithm  string   `json:"algorithm,omitempty"`
+	RSABits    int      `json:"rsaBits,omitempty"`
+	Persistent bool     `json:"persistent,omitempty"`
+	PIN        []byte   `json:"pin,omitempty"`
+	TLS12      bool     `json:"tls12,omitempty"`
+	OnCard     *OnCard  `json:"onCard,omitempty"`
+	Confirm    *Confirm `json:"confirm,omitempty"`
+	RequestID  string   `json:"requestID,omitempty"`
 }
 
 // ExportKeyReply is the reply of ExportKey.
@@ -156,14 +191,15 @@ type ExportKeyReply struct {
 
 // AdoptKeyParameters is the parameters of AdoptKey.
 type AdoptKeyParameters struct {
-	Name          string `json:"name"`
-	Purpose       string `json:"purpose"`
-	File          string `json:"file"`
-	Backend       string `json:"backend,omitempty"`
-	AllowImported bool   `json:"allowImported,omitempty"`
-	Persistent    bool   `json:"persistent,omitempty"`
-	TLS12         bool   `json:"tls12,omitempty"`
-	RequestID     string `json:"requestID,omitempty"`
+	Name          string   `json:"name"`
+	Purpose       string   `json:"purpose"`
+	File          string   `json:"file"`
+	Backend       string   `json:"backend,omitempty"`
+	AllowImported bool     `json:"allowImported,omitempty"`
+	Persistent    bool     `json:"persistent,omitempty"`
+	TLS12         bool     `json:"tls12,omitempty"`
+	Confirm       *Confirm `json:"confirm,omitempty"`
+	RequestID     string   `json:"requestID,omitempty"`
 }
 
 // BindKeyParameters is the parameters of BindKey.
@@ -176,6 +212,7 @@ type BindKeyParameters struct {
 type InstallCertificateParameters struct {
 	Name  string   `json:"name"`
 	Chain [][]byte `json:"chain"`
+	PIN   []byte   `json:"pin,omitempty"`
 }
 
 // SignParameters is the parameters of SignTLSServer and SignCertificateRequest.
@@ -217,9 +254,10 @@ type SignReply struct {
 
 // UnlockKeyParameters is the parameters of UnlockKey.
 type UnlockKeyParameters struct {
-	Name    string `json:"name"`
-	PIN     []byte `json:"pin"`
-	Seconds int    `json:"seconds,omitempty"`
+	Name       string    `json:"name"`
+	PIN        []byte    `json:"pin,omitempty"`
+	Seconds    int       `json:"seconds,omitempty"`
+	OnBehalfOf *Reported `json:"onBehalfOf,omitempty"`
 }
 
 // UnlockKeyReply is the reply of UnlockKey.
@@ -244,6 +282,68 @@ type SealParameters struct {
 // UnsealReply is the reply of Unseal.
 type UnsealReply struct {
 	Secret []byte `json:"secret"`
+}
+
+// Card is what a look at one card, or at a reader, found.
+type Card struct {
+	Serial              uint32     `json:"serial,omitempty"`
+	Reader              string     `json:"reader"`
+	Firmware            string     `json:"firmware,omitempty"`
+	State               string     `json:"state"`
+	Reason              string     `json:"reason,omitempty"`
+	Hint                string     `json:"hint,omitempty"`
+	PINTries            *int       `json:"pinTries,omitempty"`
+	PUKTries            *int       `json:"pukTries,omitempty"`
+	DefaultPIN          *bool      `json:"defaultPIN,omitempty"`
+	DefaultPUK          *bool      `json:"defaultPUK,omitempty"`
+	DefaultManagement   *bool      `json:"defaultManagement,omitempty"`
+	ProtectedManagement bool       `json:"protectedManagement"`
+	Attests             *bool      `json:"attests,omitempty"`
+	Notes               []Notice   `json:"notes"`
+	Slots               []CardSlot `json:"slots"`
+}
+
+// CardSlot is one slot of a card.
+type CardSlot struct {
+	Slot        string `json:"slot"`
+	Algorithm   string `json:"algorithm,omitempty"`
+	RSABits     int    `json:"rsaBits,omitempty"`
+	PINPolicy   string `json:"pinPolicy,omitempty"`
+	TouchPolicy string `json:"touchPolicy,omitempty"`
+	Generated   *bool  `json:"generated,omitempty"`
+	PublicKey   []byte `json:"publicKey,omitempty"`
+	Certificate []byte `json:"certificate,omitempty"`
+	Key         string `json:"key,omitempty"` // the name of the caller's key that is in it
+	Taken       bool   `json:"taken"`         // somebody's key is in it
+}
+
+// ListCardsReply is the reply of ListCards.
+type ListCardsReply struct {
+	Cards []Card `json:"cards"`
+}
+
+// SetUpCardParameters is the parameters of SetUpCard.
+type SetUpCardParameters struct {
+	Card             uint32 `json:"card"`
+	OldPIN           []byte `json:"oldPIN,omitempty"`
+	OldPUK           []byte `json:"oldPUK,omitempty"`
+	OldManagementKey []byte `json:"oldManagementKey,omitempty"`
+	PIN              []byte `json:"pin"`
+	PUK              []byte `json:"puk"`
+}
+
+// ChangeCardParameters is the parameters of ChangeCardPIN and ChangeCardPUK.
+type ChangeCardParameters struct {
+	Card uint32 `json:"card"`
+	Old  []byte `json:"old"`
+	New  []byte `json:"new"`
+}
+
+// UnblockCardParameters is the parameters of UnblockCard.
+type UnblockCardParameters struct {
+	Card uint32 `json:"card"`
+	PUK  []byte `json:"puk"`
+	PIN  []byte `json:"pin"`
 }
 
 // GetMetricsReply is the reply of GetMetrics.

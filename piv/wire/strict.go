@@ -1,0 +1,49 @@
+package wire
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"holdfast/agent/keys"
+)
+
+// strict reads exactly one JSON value, without members that v does not know.
+func strict(body []byte, v any) error {
+	d := json.NewDecoder(bytes.NewReader(body))
+	d.DisallowUnknownFields()
+	if err := d.Decode(v); err != nil {
+		return fmt.Errorf("message: %w", err)
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return errors.New("message: more than one value")
+	}
+	return nil
+}
+
+// FromError makes err ready for its way to the backend. What is no keys.Error is
+// Internal, with its text: both ends are ours, and the text goes to the log.
+func FromError(err error) *Error {
+	if err == nil {
+		return nil
+	}
+	var e *Error
+	if errors.As(err, &e) {
+		return e
+	}
+	if k, ok := keys.AsError(err); ok {
+		return &Error{Kind: k.Kind, Message: k.Message, Hint: k.Hint, RetryAfterMS: k.RetryAfter.Milliseconds()}
+	}
+	return &Error{Kind: keys.Internal, Message: err.Error()}
+}
+
+// Error returns the message.
+func (e *Error) Error() string { return e.Message }
+
+// Keys returns e as the keys.Error that callers see.
+func (e *Error) Keys() *keys.Error {
+	return &keys.Error{Kind: e.Kind, Message: e.Message, Hint: e.Hint, RetryAfter: time.Duration(e.RetryAfterMS) * time.Millisecond}
+}

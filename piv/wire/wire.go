@@ -1,0 +1,113 @@
+// Package wire is what the agent's PIV backend and its child, holdfast-piv, say
+// to each other over the child's standard input and output. The child owns the
+// connection to the card, and everything in it can hang, crash or talk nonsense:
+// the backend bounds what it reads, and kills it.
+//
+// Start at [Request]. Each message is a length and that many bytes of JSON; see
+// [Write] and [Read]. The backend sends one request at a time and waits for the
+// reply with its number, with one exception: a [Lock] is answered at once, also
+// while another request waits for the card.
+//
+// A child does one of two jobs for its whole life, and its first request decides
+// which: it watches the readers ([Readers]), or it holds one card.
+package wire
+
+import (
+	"time"
+
+	"holdfast/agent/keys"
+)
+
+// An Op is what a request asks for.
+type Op string
+
+// The operations. All but Readers and Lock concern the card that Request.Reader
+// and Request.Serial name: a child that finds another serial number answers
+// key-mismatch before it does anything else, and sends that card no PIN.
+const (
+	Readers     Op = "readers"     // which readers there are and whether a card is in them, when that is not Request.Known any more, or after Request.Wait
+	Identify    Op = "identify"    // the serial number and firmware of the card in Request.Reader, whatever Serial says
+	Inspect     Op = "inspect"     // everything about the card: Reply.Card
+	Slot        Op = "slot"        // one slot, and with Attest its attestation: Reply.Slot, Reply.Attestation
+	Generate    Op = "generate"    // make a key in Request.Slot: Reply.Slot, Reply.Attestation
+	Sign        Op = "sign"        // sign Digest with the key in Slot, whose public key must be Public: Reply.Signature
+	Unlock      Op = "unlock"      // prove PIN and keep it for Slot and Public until Until
+	Lock        Op = "lock"        // forget the PIN kept for Slot, or all when it is empty
+	Certificate Op = "certificate" // put Certificate into Slot
+	SetUp       Op = "set-up"      //
+	ChangePIN   Op = "change-pin"  // Old to New
+	ChangePUK   Op = "change-puk"  //
+	Unblock     Op = "unblock"     // Old is the PUK, New the PIN
+)
+
+// A Request asks the child for one thing.
+type Request struct {
+	ID     uint64 `json:"id"`
+	Op     Op     `json:"op"`
+	Reader string `json:"reader,omitempty"`
+	Serial uint32 `json:"serial,omitempty"`
+
+	Slot        string      `json:"slot,omitempty"`
+	Public      []byte      `json:"public,omitempty"` // SubjectPublicKeyInfo, DER
+	Scheme      keys.Scheme `json:"scheme,omitempty"`
+	Digest      []byte      `json:"digest,omitempty"`
+	PINPolicy   keys.Policy `json:"pinPolicy,omitempty"`
+	TouchPolicy keys.Policy `json:"touchPolicy,omitempty"`
+	Algorithm   string      `json:"algorithm,omitempty"`
+	RSABits     int         `json:"rsaBits,omitempty"`
+	Overwrite   bool        `json:"overwrite,omitempty"`
+	Attest      bool        `json:"attest,omitempty"`
+	Certificate []byte      `json:"certificate,omitempty"` // DER
+
+	PIN           []byte    `json:"pin,omitempty"`
+	PUK           []byte    `json:"puk,omitempty"`
+	ManagementKey []byte    `json:"managementKey,omitempty"`
+	Old           []byte    `json:"old,omitempty"`
+	OldPUK        []byte    `json:"oldPUK,omitempty"` // with SetUp; Old is then the old PIN
+	New           []byte    `json:"new,omitempty"`
+	Until         time.Time `json:"until,omitzero"`
+
+	Known []Reader      `json:"known,omitempty"` // with Readers
+	Wait  time.Duration `json:"wait,omitempty"`  // with Readers: the longest; nanoseconds
+}
+
+// Wipe clears the request's secrets.
+func (r *Request) Wipe() {
+	for _, secret := range [][]byte{r.PIN, r.PUK, r.ManagementKey, r.Old, r.OldPUK, r.New} {
+		clear(secret)
+	}
+}
+
+// A Reply answers the request with its ID: with an Error, or with what the
+// operation gives.
+type Reply struct {
+	ID    uint64 `json:"id"`
+	Error *Error `json:"error,omitempty"`
+
+	Readers     []Reader       `json:"readers,omitempty"`
+	Serial      uint32         `json:"serial,omitempty"`
+	Firmware    string         `json:"firmware,omitempty"`
+	Card        *keys.Card     `json:"card,omitempty"`
+	Slot        *keys.CardSlot `json:"slot,omitempty"`
+	Attestation [][]byte       `json:"attestation,omitempty"` // the slot's certificate, then f9's; DER; absent when the card cannot attest
+	Signature   []byte         `json:"signature,omitempty"`   // ECDSA as ASN.1 DER
+}
+
+// Reader is one reader as pcscd sees it.
+type Reader struct {
+	Name    string `json:"name"`
+	Present bool   `json:"present"` // a card is in it
+	Changes uint32 `json:"changes"` // counts cards that came and went
+	InUse   bool   `json:"inUse"`   // another program holds the card
+}
+
+// Error is a keys.Error on its way, and how many tries of the PIN are left when
+// that was learned.
+type Error struct {
+	Kind         keys.Kind `json:"kind"`
+	Message      string    `json:"message"`
+	Hint         string    `json:"hint,omitempty"`
+	RetryAfterMS int64     `json:"retryAfterMS,omitempty"`
+	Tries        *int      `json:"tries,omitempty"`
+	Unsent       bool      `json:"unsent,omitempty"` // no PIN or PUK of this request has reached the card
+}
