@@ -219,7 +219,7 @@ func checkModulus(key *rsa.PublicKey) error {
 	if key.E != 65537 || bits != 2048 && bits != 3072 && bits != 4096 {
 		return refuse(fmt.Sprintf("RSA with %d bits and exponent %d is not accepted", bits, key.E))
 	}
-	if rocaFingerprint(key.N) {
+	if keys.ROCA(key.N) {
 		return refuse("its modulus has the ROCA fingerprint (CVE-2017-15361): the private key can be computed from it")
 	}
 	return nil

@@ -1,4 +1,4 @@
-package tpm
+package keys
 
 import "math/big"
 
@@ -12,10 +12,12 @@ func rocaPrimes() []uint64 {
 	}
 }
 
-// rocaFingerprint reports whether n looks like a modulus of that form: its
+// ROCA reports whether the RSA modulus n looks like one that Infineon's library
+// made, so that the private key can be computed from it (CVE-2017-15361): its
 // remainder by each small prime is a power of 65537. A sound modulus does so
-// with a probability below 2^-27.
-func rocaFingerprint(n *big.Int) bool {
+// with a probability below 2^-27. TPMs and YubiKeys have had that library, hence
+// every backend asks.
+func ROCA(n *big.Int) bool {
 	var remainder, prime big.Int
 	for _, p := range rocaPrimes() {
 		prime.SetUint64(p)
