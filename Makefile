@@ -5,8 +5,10 @@ GO          = test/go
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 NFPM        = github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.44.0
 
-# The product binaries. They are static: nothing here needs a C compiler.
+# The product binaries. They are static, and need no C compiler, but for the
+# agent's child that speaks to PIV cards: PC/SC is a C library.
 BINARIES = ./agent/holdfast-agent ./client/holdfast ./client/holdfast-broker ./client/holdfast-exec-plugin
+PIV      = ./piv/holdfast-piv
 
 # What --version shows. Only the commit decides it, so that two builds of one
 # commit are equal.
@@ -29,7 +31,7 @@ MAKEFLAGS  += --no-print-directory
 .DEFAULT_GOAL = help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help version setup go build test race lint kubernetes kube fuzz bench demo demo-kubernetes man deb repro clean
+.PHONY: help version setup go build test race lint kubernetes kube fuzz bench demo demo-piv demo-kubernetes man deb repro clean
 
 # The Kubernetes tests are a module of their own. They are built with the flags of
 # the Kubernetes programs, so that what both compile is compiled once.
@@ -47,8 +49,10 @@ setup: ## install the packages and the Go that tests and demo need
 go:
 	@$(GO) version >/dev/null 2>&1 || test/setup go
 
-build: go ## the binaries, static, into build/bin
+build: go ## the binaries into build/bin; static, but for holdfast-piv
+	@pkg-config --exists libpcsclite 2>/dev/null || test/setup build
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags "$(LDFLAGS)" -o build/bin/ $(BINARIES)
+	CGO_ENABLED=1 $(GO) build -trimpath -ldflags "$(LDFLAGS)" -o build/bin/ $(PIV)
 
 test: setup ## everything that must hold before a commit; .ci/run calls this
 	@echo "== gofmt, vet, staticcheck"
@@ -63,6 +67,7 @@ test: setup ## everything that must hold before a commit; .ci/run calls this
 	@$(MAKE) kube
 	@echo "== the demos"
 	@$(MAKE) demo
+	@$(MAKE) demo-piv
 	@$(MAKE) demo-kubernetes
 
 race: go ## the Go tests, with the race detector
@@ -93,6 +98,9 @@ bench: setup kubernetes ## the figures, one `name value unit` per line; JSON to 
 demo: setup build ## a mutual-TLS login with a key that cannot leave its TPM
 	@test/demo
 
+demo-piv: setup build ## the same with a key on a YubiKey; here a card of software behind the real pcscd
+	@test/demo-piv
+
 demo-kubernetes: setup build kubernetes ## kubectl with a key that cannot leave its TPM
 	@test/demo-kubernetes
 
@@ -108,7 +116,7 @@ deb: build man ## a Debian package, into build/
 	dpkg-deb --contents build/holdfast_$(DEBVERSION)_*.deb
 
 repro: go ## build twice, in different directories, and compare
-	@test/repro $(BINARIES)
+	@test/repro $(BINARIES) $(PIV)
 
 clean: ## remove build/
 	rm -rf build

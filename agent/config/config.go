@@ -38,6 +38,11 @@ type Config struct {
 	Policy        string // policy file; empty for the built-in policy
 	Device        string // tpm:PATH, swtpm:PATH or none
 	PIV           bool   // use PIV cards
+	PIVProgram    string // the agent's child for them; empty when it is not installed
+	PIVRoots      string // PEM file of roots, besides Yubico's, of cards' attestations; empty for none
+	Prompt        string // where a person may be asked: auto, desktop, terminal or off
+	Pinentry      string // the program that asks; empty to look for one
+	RememberPINs  bool   // keep PINs in the desktop's Secret Service
 	Audit         string // audit log
 	OwnerAuthFile string // file with the TPM's owner authorisation; empty when it has none or may not be used
 	Limits        Limits
@@ -106,6 +111,10 @@ func (c *Config) check() error {
 		return fmt.Errorf("%s: admin-socket: it is the other socket's path", c.origins["admin-socket"])
 	case l.QueuePerPeer > l.QueueTotal:
 		return fmt.Errorf("limits: queue-per-peer %d is more than queue-total %d", l.QueuePerPeer, l.QueueTotal)
+	case c.PIV && c.PIVProgram == "":
+		return fmt.Errorf("%s: piv: holdfast-piv is not installed beside the agent or in ../libexec/holdfast; piv-program names it", c.origins["piv"])
+	case c.RememberPINs && c.System:
+		return fmt.Errorf("%s: remember-pins: the machine's agent has no desktop of its own to keep them", c.origins["remember-pins"])
 	case l.UnlockDefault > l.UnlockMax:
 		return fmt.Errorf("limits: unlock-seconds %v is more than unlock-max-seconds %v", l.UnlockDefault, l.UnlockMax)
 	}

@@ -108,7 +108,7 @@ func TestSystemDefaults(t *testing.T) {
 }
 
 func TestFlagsBeforeFileBeforeDefaults(t *testing.T) {
-	file := writeFile(t, t.TempDir()+"/agent.yaml", "state: /file/state\nsocket: /file/s\naudit: /file/audit\npiv: on\nlimits:\n  queue-total: 300\n")
+	file := writeFile(t, t.TempDir()+"/agent.yaml", "state: /file/state\nsocket: /file/s\naudit: /file/audit\npiv: on\npiv-program: /file/piv\nlimits:\n  queue-total: 300\n")
 	c := mustResolve(t, map[string]string{"HOLDFAST_SOCKET": "/env/s"}, "--config", file, "--state", "/flag/state", "--device=none")
 	want := fields{
 		State: "/flag/state", Socket: "/env/s", Device: "none", Audit: "/file/audit", PIV: true, Limits: defaultLimits(),
@@ -119,7 +119,7 @@ func TestFlagsBeforeFileBeforeDefaults(t *testing.T) {
 	}
 	for name, want := range map[string]string{
 		"state": "--state", "socket": "HOLDFAST_SOCKET", "device": "--device", "audit": file + ":3", "piv": file + ":4",
-		"limits.queue-total": file + ":6", "limits.queue-per-peer": "default", "policy": "default", "no-such": "",
+		"limits.queue-total": file + ":7", "limits.queue-per-peer": "default", "policy": "default", "no-such": "",
 	} {
 		if got := c.Origin(name); got != want {
 			t.Errorf("origin of %s: got %q, want %q", name, got, want)
@@ -252,7 +252,8 @@ func TestExplain(t *testing.T) {
 	}
 	want := []string{
 		"system false (default)", "state /s (--state)", "socket /run/user/1000/holdfast/agent.sock (default)", "admin-socket - (default)",
-		"policy - (default)", "device none (--device)", "piv off (default)", "audit /s/audit.log (default)", "owner-auth-file - (default)",
+		"policy - (default)", "device none (--device)", "piv off (default)", "piv-program - (default)", "piv-roots - (default)",
+		"prompt auto (default)", "pinentry - (default)", "remember-pins off (default)", "audit /s/audit.log (default)", "owner-auth-file - (default)",
 		"limits.queue-per-peer 256 (default)", "limits.queue-total 1024 (default)", "limits.connections-per-uid 320 (default)",
 		"limits.unlock-seconds 900 (default)", "limits.unlock-max-seconds 3600 (default)",
 	}

@@ -112,9 +112,17 @@ func (c *Config) fillIn(getenv func(string) string) error {
 	if err := places(getenv); err != nil {
 		return err
 	}
+	if err := c.fillInPIV(); err != nil {
+		return err
+	}
+	prompt := "auto"
+	if c.System { // it reaches nobody's terminal or desktop
+		prompt = "off"
+	}
 	for _, d := range [][2]string{
 		{"device", "tpm:/dev/tpmrm0"},
-		{"piv", "off"},
+		{"prompt", prompt},
+		{"remember-pins", "off"},
 		{"audit", filepath.Join(c.State, "audit.log")},
 		{"limits.queue-per-peer", "256"},
 		{"limits.queue-total", "1024"},

@@ -42,9 +42,18 @@ func settings() []setting {
 		path("policy", "read the policy from `file`", func(c *Config) *string { return &c.Policy }, trust.CheckPath),
 		path("device", "use TPM `device`: tpm:/dev/tpmrm0, swtpm:PATH or none", func(c *Config) *string { return &c.Device }, device),
 		{
-			name: "piv", kind: text, usage: "use PIV cards: `on` or off",
+			name: "piv", kind: text, usage: "use PIV cards: `on` or off; on when holdfast-piv is installed",
 			set: func(c *Config, v string) error { return setBoolean(&c.PIV, v, "on", "off") },
 			get: func(c *Config) string { return map[bool]string{true: "on", false: "off"}[c.PIV] },
+		},
+		path("piv-program", "", func(c *Config) *string { return &c.PIVProgram }, trust.CheckPath),
+		path("piv-roots", "", func(c *Config) *string { return &c.PIVRoots }, trust.CheckPath),
+		path("prompt", "", func(c *Config) *string { return &c.Prompt }, promptMode),
+		path("pinentry", "", func(c *Config) *string { return &c.Pinentry }, trust.CheckPath),
+		{
+			name: "remember-pins", kind: text,
+			set: func(c *Config, v string) error { return setBoolean(&c.RememberPINs, v, "secret-service", "off") },
+			get: func(c *Config) string { return map[bool]string{true: "secret-service", false: "off"}[c.RememberPINs] },
 		},
 		path("audit", "write the audit log to `file`", func(c *Config) *string { return &c.Audit }, trust.CheckPath),
 		path("owner-auth-file", "", func(c *Config) *string { return &c.OwnerAuthFile }, trust.CheckPath),
@@ -54,6 +63,15 @@ func settings() []setting {
 		seconds("limits.unlock-seconds", func(c *Config) *time.Duration { return &c.Limits.UnlockDefault }),
 		seconds("limits.unlock-max-seconds", func(c *Config) *time.Duration { return &c.Limits.UnlockMax }),
 	}
+}
+
+// promptMode checks a word of package prompt.
+func promptMode(v string) error {
+	switch v {
+	case "auto", "desktop", "terminal", "off":
+		return nil
+	}
+	return fmt.Errorf("%.80q is not auto, desktop, terminal or off", v)
 }
 
 // path makes a setting that is a text and has to pass a check.

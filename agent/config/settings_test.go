@@ -11,7 +11,7 @@ func TestSettingsAreStable(t *testing.T) {
 	for _, s := range settings() {
 		got = append(got, s.name)
 	}
-	want := "system state socket admin-socket policy device piv audit owner-auth-file limits.queue-per-peer limits.queue-total " +
+	want := "system state socket admin-socket policy device piv piv-program piv-roots prompt pinentry remember-pins audit owner-auth-file limits.queue-per-peer limits.queue-total " +
 		"limits.connections-per-uid limits.unlock-seconds limits.unlock-max-seconds"
 	if g := strings.Join(got, " "); g != want {
 		t.Errorf("got %s, want %s", g, want)
@@ -21,7 +21,7 @@ func TestSettingsAreStable(t *testing.T) {
 // What a setting shows is what it takes.
 func TestSettingsRoundTrip(t *testing.T) {
 	values := map[kind]string{integer: "7", boolean: "true"}
-	texts := map[string]string{"piv": "on", "device": "swtpm:/run/s"}
+	texts := map[string]string{"piv": "on", "device": "swtpm:/run/s", "prompt": "terminal", "remember-pins": "secret-service"}
 	for _, s := range settings() {
 		value := values[s.kind]
 		if s.kind == text {
