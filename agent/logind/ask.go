@@ -1,0 +1,66 @@
+package logind
+
+import (
+	"context"
+	"os"
+
+	"github.com/godbus/dbus/v5"
+)
+
+// call calls a method of logind, of the one that the signals so far are about.
+func (w *watch) call(ctx context.Context, path dbus.ObjectPath, result any, method string, args ...any) error {
+	ctx, cancel := context.WithTimeout(ctx, callPatience)
+	defer cancel()
+	return w.conn.Object(w.owner, path).CallWithContext(ctx, method, 0, args...).Store(result)
+}
+
+func (w *watch) property(ctx context.Context, path dbus.ObjectPath, name string, result any) error {
+	var v dbus.Variant
+	if err := w.call(ctx, path, &v, properties+".Get", session, name); err != nil {
+		return err
+	}
+	return dbus.Store([]any{v.Value()}, result)
+}
+
+// inhibit has logind wait with the next sleep until release. Without it PINs may
+// be in memory while the machine sleeps, and are forgotten when it is awake.
+func (w *watch) inhibit(ctx context.Context) {
+	fd, err := takeInhibitor(ctx, w.sockets)
+	if err != nil {
+		w.options.Log.Debug("sleep cannot be delayed", "error", err)
+		return
+	}
+	w.inhibitor = os.NewFile(uintptr(fd), "inhibitor")
+}
+
+func (w *watch) release() {
+	if w.inhibitor != nil {
+		w.inhibitor.Close() // a descriptor that nothing was written to
+		w.inhibitor = nil
+	}
+}
+
+// catchUp tells of the sessions that are locked already: they may have been locked
+// while nobody listened.
+func (w *watch) catchUp(ctx context.Context) {
+	var list []struct { // a(susso)
+		ID   string
+		UID  uint32
+		Name string
+		Seat string
+		Path dbus.ObjectPath
+	}
+	if err := w.call(ctx, root, &list, manager+".ListSessions"); err != nil {
+		w.options.Log.Debug("the sessions are not known", "error", err)
+		return
+	}
+	for _, s := range list {
+		if !w.options.wanted(s.UID) {
+			continue
+		}
+		var locked bool
+		if err := w.property(ctx, s.Path, "LockedHint", &locked); err == nil && locked {
+			w.locked(Event{What: Lock, UID: s.UID})
+		}
+	}
+}

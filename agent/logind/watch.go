@@ -1,0 +1,127 @@
+package logind
+
+import (
+	"context"
+	"errors"
+	"os"
+	"strings"
+
+	"github.com/godbus/dbus/v5"
+)
+
+// watch is one connection to the bus. Everything but the inbox is used by one
+// goroutine.
+type watch struct {
+	options Options
+	locked  func(Event)
+	conn    *dbus.Conn
+	cancel  context.CancelFunc // ends the connection
+	inbox   *inbox
+	sockets []string // where the bus is
+
+	owner     string   // logind's unique name, as far as the signals have been handled; empty when there is none
+	inhibitor *os.File // keeps the machine from sleeping as long as it is open; nil when there is none
+}
+
+func (w *watch) close() {
+	w.release()
+	w.conn.Close()
+	w.cancel()
+}
+
+// follow handles signals until the connection or ctx ends.
+func (w *watch) follow(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-w.inbox.over:
+			return errors.New("the connection to the system bus ended")
+		case s := <-w.inbox.signals:
+			w.handle(ctx, s)
+		}
+	}
+}
+
+// handle does what a signal of logind, or about it, asks for.
+func (w *watch) handle(ctx context.Context, s *dbus.Signal) {
+	if name, ok := newOwner(s); ok {
+		w.meet(ctx, name)
+		return
+	}
+	switch s.Name {
+	case manager + ".PrepareForSleep":
+		if about, ok := only[bool](s.Body); ok {
+			w.sleep(ctx, about)
+		}
+	case session + ".Lock":
+		w.lock(ctx, s.Path)
+	case properties + ".PropertiesChanged":
+		if hinted(s.Body) {
+			w.lock(ctx, s.Path)
+		}
+	}
+}
+
+// meet begins with a logind that has come, or ends with one that has gone.
+func (w *watch) meet(ctx context.Context, owner string) {
+	w.release()
+	w.owner = owner
+	if owner == "" {
+		w.options.Log.Debug("there is no logind on the system bus now")
+		return
+	}
+	w.inhibit(ctx)
+	w.catchUp(ctx)
+}
+
+// sleep locks before the machine sleeps, which it may do when the inhibitor is let
+// go, and takes another one when it is awake.
+func (w *watch) sleep(ctx context.Context, about bool) {
+	if about {
+		w.locked(Event{What: Sleep, All: true})
+	}
+	w.release()
+	if !about {
+		w.inhibit(ctx)
+	}
+}
+
+// lock says whose session was locked.
+func (w *watch) lock(ctx context.Context, path dbus.ObjectPath) {
+	if !strings.HasPrefix(string(path), string(sessions)+"/") {
+		return
+	}
+	var user struct { // (uo), org.freedesktop.login1.Session's User
+		UID  uint32
+		Path dbus.ObjectPath
+	}
+	if err := w.property(ctx, path, "User", &user); err != nil {
+		w.options.Log.Debug("whose session was locked is not known", "error", err)
+		w.locked(w.options.unknown())
+		return
+	}
+	if w.options.wanted(user.UID) {
+		w.locked(Event{What: Lock, UID: user.UID})
+	}
+}
+
+// only returns a signal's one argument, when it is of that type.
+func only[T any](body []any) (value T, ok bool) {
+	if len(body) != 1 {
+		return value, false
+	}
+	value, ok = body[0].(T)
+	return value, ok
+}
+
+// hinted reports whether properties of a session changed and LockedHint became
+// true: some desktops lock by themselves, and only tell logind.
+func hinted(body []any) bool {
+	if len(body) != 3 || body[0] != session {
+		return false
+	}
+	changed, _ := body[1].(map[string]dbus.Variant)
+	locked, _ := changed["LockedHint"].Value().(bool)
+	return locked
+}
