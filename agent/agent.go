@@ -70,6 +70,7 @@ type Agent struct {
 	watch   watchers
 	counts  *counters
 	reader  chan struct{} // holds a token while somebody reads the audit log
+	looker  chan struct{} // likewise while somebody looks at the cards
 	turned  tally         // connections away
 	denied  tally         // requests
 	paper   tally         // requests that need no device
@@ -105,6 +106,7 @@ func New(o Options) (*Agent, error) {
 		faults:   map[keyID]string{},
 		unlocked: map[keyID]time.Time{},
 		reader:   make(chan struct{}, 1),
+		looker:   make(chan struct{}, 1),
 		turned:   tally{most: refusedConnections},
 		denied:   tally{most: refusedRequests},
 		paper:    tally{most: paperwork},

@@ -12,10 +12,12 @@ import (
 )
 
 // event is one change that Watch announces. An event about a key carries its
-// owner, and only those who may list the key hear of it.
+// owner, and only those who may list the key hear of it; one about everything that
+// a user has carries the user.
 type event struct {
 	what, name, state string
 	key               *keyID
+	user              *uint32
 }
 
 // watchBacklog is how many events a slow watcher may be behind before it is
@@ -131,6 +133,9 @@ func (a *Agent) watchCall(ctx context.Context, call *varlink.Call) error {
 
 // mayHear reports whether the caller may know of an event.
 func (r *request) mayHear(e event) bool {
+	if e.user != nil && *e.user != r.conn.peer.UID && !r.privileged() {
+		return false
+	}
 	if e.key == nil {
 		return r.decide(policy.Status, "", r.self()).Allowed
 	}

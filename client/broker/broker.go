@@ -89,6 +89,7 @@ type Broker struct {
 	holders  holders
 	tickets  *ticket.Table
 	pools    *upstream.Pools
+	touches  touches
 	mint     mint
 	front    *front
 	keys     watched
@@ -123,7 +124,7 @@ func New(o Options) (*Broker, error) {
 	b.counts = newCounts(b.registry)
 	b.policy.Store(loaded)
 	b.shelf = newShelf(o.Profiles, b.profileChanged)
-	b.pools = upstream.New(upstream.Options{Agent: o.Agent, Metrics: b.registry, Log: o.Log})
+	b.pools = upstream.New(upstream.Options{Agent: o.Agent, Metrics: b.registry, Log: o.Log, Alone: b.alone})
 	b.mint = minted.New(minted.Options{Agent: o.Agent, Pools: b.pools, Metrics: b.registry, Log: o.Log})
 	b.front = newFront(o, b.serveWith)
 	b.service = b.newService()

@@ -34,7 +34,7 @@ func (b *Broker) getCredential(ctx context.Context, call *varlink.Call) error {
 	ctx, cancel := context.WithTimeout(ctx, b.Limits.Request)
 	defer cancel()
 	defer context.AfterFunc(b.calls, cancel)()
-	r := &request{broker: b, caller: peerOf(ctx), parameters: p}
+	r := &request{broker: b, caller: peerOf(ctx), parameters: p, news: make(chan string)}
 	credential, err := r.answer(ctx, call)
 	if err != nil && b.calls.Err() != nil {
 		err = errEnding()
@@ -51,6 +51,7 @@ type request struct {
 	broker     *Broker
 	caller     *peer.Peer
 	parameters wire.GetCredentialParameters
+	news       chan string // what is waited for from now on, when the caller should hear of it at once
 }
 
 // answer obtains the credential, and says now and then what it waits for to a
@@ -60,6 +61,8 @@ func (r *request) answer(ctx context.Context, call *varlink.Call) (wire.Credenti
 		credential wire.Credential
 		err        error
 	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	done := make(chan result, 1)
 	go func() {
 		c, err := r.credential(ctx)
@@ -67,23 +70,44 @@ func (r *request) answer(ctx context.Context, call *varlink.Call) (wire.Credenti
 	}()
 	pulse := time.NewTicker(silence)
 	defer pulse.Stop()
+	known := ""
 	for {
+		said := known
 		select {
 		case got := <-done:
 			return got.credential, got.err
+		case known = <-r.news:
+			said = known
 		case <-pulse.C:
-			if !call.More() {
-				continue
-			}
-			if err := call.Continue(wire.GetCredentialReply{Waiting: r.waiting()}); err != nil {
-				return wire.Credential{}, errors.Join(context.Canceled, err)
+			if said == "" {
+				said = r.waiting()
 			}
 		}
+		if !call.More() {
+			continue
+		}
+		if err := call.Continue(wire.GetCredentialReply{Waiting: said}); err != nil {
+			return wire.Credential{}, errors.Join(context.Canceled, err)
+		}
+	}
+}
+
+// say tells the caller at once what is waited for from now on, and returns when
+// they have been told, or have left.
+func (r *request) say(ctx context.Context, what string) {
+	select {
+	case r.news <- what:
+	case <-ctx.Done():
 	}
 }
 
 // waiting says what takes so long.
 func (r *request) waiting() string {
+	if p, ok := r.broker.shelf.get(r.parameters.Profile); ok {
+		if key := r.broker.touches.wanted(p.Key); key != "" {
+			return "a touch of the device, for key " + key
+		}
+	}
 	switch p := r.parameters; p.Mode {
 	case wire.ModeCertificate:
 		return fmt.Sprintf("a certificate for profile %s: somebody may have to approve the request, `kubectl get csr` shows it", p.Profile)

@@ -9,7 +9,9 @@ import (
 	"time"
 
 	"holdfast/agent/keys"
+	agentwire "holdfast/agent/wire"
 	"holdfast/client"
+	"holdfast/client/broker/ticket"
 	"holdfast/client/profile"
 )
 
@@ -63,34 +65,64 @@ func (r *readiness) forget() {
 }
 
 // ready finds out whether the profile's key can sign now, so that a person hears
-// of it here and not from a failed connection.
+// of it here and not from a failed connection. Where it wants its PIN, the person
+// is asked.
 func (r *request) ready(ctx context.Context, prof *profile.Profile) error {
 	b := r.broker
 	if b.ready.has(prof.Key) {
 		return nil
 	}
-	return b.patiently(ctx, func(ctx context.Context) error {
+	locked := ""
+	err := b.patiently(ctx, func(ctx context.Context) error {
 		asked := b.ready.ask()
-		withPIN, err := b.canSign(ctx, prof.Key)
-		if err == nil && !withPIN {
+		info, err := b.canSign(ctx, prof.Key)
+		if keys.KindOf(err) == keys.PINRequired {
+			locked = info.Name
+		}
+		if err == nil && !info.PIN {
 			b.ready.put(prof.Key, asked, b.keys.fault() == nil)
 		}
 		return named(err, prof.Name)
 	})
+	if locked == "" || keys.KindOf(err) != keys.PINRequired {
+		return err
+	}
+	return r.unlock(ctx, locked)
 }
 
-// canSign asks the agent whether a set has a key that can sign in now, and whether
-// that one has a PIN.
-func (b *Broker) canSign(ctx context.Context, set string) (withPIN bool, err error) {
+// unlock has the agent ask the person in front of the process that ran the plugin
+// for a key's PIN. The caller hears of it first: a prompt may take over their
+// terminal, and whatever is written there afterwards spoils it.
+func (r *request) unlock(ctx context.Context, key string) error {
+	holder, err := ticket.Parent(r.caller)
+	if err != nil {
+		return err
+	}
+	r.say(ctx, "the PIN of key "+key)
+	_, err = r.broker.Agent.Unlock(ctx, agentwire.UnlockKeyParameters{Name: key, OnBehalfOf: &agentwire.Reported{
+		UID: holder.UID, PID: holder.PID, Start: holder.Start, Unit: r.caller.Unit,
+	}})
+	if err == nil {
+		return nil
+	}
+	if e, ok := keys.AsError(err); ok && e.Kind == keys.PINRequired && e.Hint == "" {
+		return &keys.Error{Kind: e.Kind, Message: e.Message, Hint: "`holdfast unlock " + key + "`, then try again", Err: err}
+	}
+	return err
+}
+
+// canSign asks the agent whether a set has a key that can sign in now, and returns
+// it, also when it wants its PIN.
+func (b *Broker) canSign(ctx context.Context, set string) (agentwire.Key, error) {
 	k, err := b.Agent.Current(ctx, set)
 	if err != nil {
-		return false, err
+		return agentwire.Key{}, err
 	}
 	info := k.Info()
 	if !info.PIN || info.UnlockedUntil != nil && time.Now().Before(*info.UnlockedUntil) {
-		return info.PIN, nil
+		return info, nil
 	}
-	return true, &keys.Error{
+	return info, &keys.Error{
 		Kind:    keys.PINRequired,
 		Message: fmt.Sprintf("key %s wants its PIN", info.Name),
 		Hint:    "`holdfast unlock " + info.Name + "`, then try again",

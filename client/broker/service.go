@@ -131,7 +131,7 @@ func exitCode(err error) string {
 	switch toKnown(err).Kind {
 	case keys.Denied:
 		return exitDenied
-	case keys.PINRequired, keys.PINBlocked, keys.TouchTimeout:
+	case keys.PINRequired, keys.PINBlocked, keys.TouchTimeout, keys.ConfirmationRequired:
 		return exitPerson
 	case fault.AgentUnreachable:
 		return exitUnreachable

@@ -36,6 +36,7 @@ type keyBefore struct {
 	until    time.Time // the end of its certificate
 	fault    bool
 	pin      bool
+	each     bool      // using it takes a person every time
 	unlocked time.Time // how long it is unlocked; zero when it is not
 }
 
@@ -58,6 +59,7 @@ func (b *Broker) followAgent(ctx context.Context) {
 		err := b.watchOnce(ctx)
 		b.keys.setFault(err)
 		b.ready.forget()
+		b.touches.forget()
 		if time.Since(began) > againMost {
 			delay = againFirst
 		}
@@ -100,9 +102,13 @@ func (b *Broker) watchOnce(ctx context.Context) error {
 
 // heard acts on what the agent announces.
 func (b *Broker) heard(ctx context.Context, w agentwire.WatchReply) {
+	if w.What == "touch" {
+		b.touches.heard(w.Name, w.State)
+		return
+	}
 	b.ready.forget()
 	switch {
-	case w.What == "lock":
+	case w.What == "lock": // without a name: of everything
 		b.dropKey(w.Name, "locked")
 	case w.What == "policy":
 		b.dropAll("the agent's policy changed")

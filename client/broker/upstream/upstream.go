@@ -31,11 +31,16 @@ type Options struct {
 	Agent   *client.Client
 	Metrics *metrics.Registry // nil counts for nobody
 	Log     *slog.Logger      // nil is silent
+
+	// Alone reports whether the key of a profile wants a person each time: a shared
+	// connection would ask once for many requests. Nil: none does.
+	Alone func(*profile.Profile) bool
 }
 
 // Pools are connections, by uid and profile. They are safe for concurrent use.
 type Pools struct {
 	agent   *client.Client
+	alone   func(*profile.Profile) bool
 	log     *slog.Logger
 	counts  counts
 	limits  limits
@@ -59,7 +64,7 @@ func New(o Options) *Pools {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	return &Pools{
-		agent: o.Agent, log: o.Log, limits: defaultLimits, ctx: ctx, cancel: cancel,
+		agent: o.Agent, alone: o.Alone, log: o.Log, limits: defaultLimits, ctx: ctx, cancel: cancel,
 		counts:  newCounts(o.Metrics),
 		current: map[identity]*pool{}, all: map[*pool]struct{}{},
 	}
@@ -83,13 +88,9 @@ func New(o Options) *Pools {
 //
 // There is no limit on how long an answer may take: that is the request's context.
 func (p *Pools) Transport(caller ticket.Process, prof *profile.Profile) http.RoundTripper {
-	return &transport{pools: p, caller: caller, id: identify(caller.UID, prof), single: alone(prof)}
+	single := prof.Proxy.NoPool || p.alone != nil && p.alone(prof)
+	return &transport{pools: p, caller: caller, id: identify(caller.UID, prof), single: single}
 }
-
-// alone reports whether each request gets a handshake of its own. Keys that want a
-// touch or a confirmation every time belong here too, once there are such keys: a
-// shared connection would ask the person once for many requests.
-func alone(prof *profile.Profile) bool { return prof.Proxy.NoPool }
 
 // Upgrade is Transport for requests that upgrade their connection: HTTP/1.1, a
 // connection for each, TLS sessions resumed where the server allows. The body of

@@ -1,0 +1,180 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"strconv"
+
+	"holdfast/agent/keys"
+	"holdfast/agent/policy"
+	"holdfast/agent/wire"
+)
+
+// cardHolder returns the device whose keys are on cards.
+func (a *Agent) cardHolder() (keys.CardHolder, error) {
+	for _, b := range a.Backends {
+		if h, ok := b.(keys.CardHolder); ok {
+			return h, nil
+		}
+	}
+	return nil, &keys.Error{
+		Kind: keys.Unsupported, Message: "this agent uses no cards",
+		Hint: "install holdfast-piv and start the agent with --piv on; `holdfast doctor` looks closer",
+	}
+}
+
+// listCards opens every card for a moment. One look at a time is enough: another
+// program may want a card as well.
+func (r *request) listCards(ctx context.Context, _ *wire.Empty) (*wire.ListCardsReply, error) {
+	if _, err := r.allow(policy.ListCards, "", r.self()); err != nil {
+		return nil, err
+	}
+	holder, err := r.agent.cardHolder()
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case r.agent.looker <- struct{}{}:
+		defer func() { <-r.agent.looker }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	cards, err := holder.Cards(ctx)
+	if err != nil {
+		return nil, err
+	}
+	reply := &wire.ListCardsReply{Cards: []wire.Card{}}
+	for _, c := range cards {
+		reply.Cards = append(reply.Cards, r.wireCard(c))
+	}
+	return reply, nil
+}
+
+func (r *request) wireCard(c keys.Card) wire.Card {
+	w := wire.Card{
+		Serial: c.Serial, Reader: c.Reader, Firmware: c.Firmware, State: string(c.State), Reason: c.Reason, Hint: c.Hint,
+		PINTries: c.PINTries, PUKTries: c.PUKTries,
+		DefaultPIN: c.DefaultPIN, DefaultPUK: c.DefaultPUK, DefaultManagement: c.DefaultManagement,
+		ProtectedManagement: c.ProtectedManagement, Attests: c.Attests,
+		Notes: []wire.Notice{}, Slots: []wire.CardSlot{},
+	}
+	for _, n := range c.Notes {
+		w.Notes = append(w.Notes, wire.Notice(n))
+	}
+	for _, s := range c.Slots {
+		w.Slots = append(w.Slots, r.wireSlot(c.Serial, s))
+	}
+	return w
+}
+
+// wireSlot names the caller's own key in a slot. Of other users' keys it says no
+// more than that there is one.
+func (r *request) wireSlot(serial uint32, s keys.CardSlot) wire.CardSlot {
+	w := wire.CardSlot{
+		Slot: s.Slot, Algorithm: string(s.Algorithm), RSABits: s.RSABits, PINPolicy: string(s.PINPolicy), TouchPolicy: string(s.TouchPolicy),
+		Generated: s.Generated, PublicKey: s.Public, Certificate: s.Certificate,
+	}
+	for _, rec := range r.agent.Store.List() {
+		p := rec.Material.Card
+		if p == nil || p.Serial != serial || p.Slot != s.Slot || s.Public != nil && !bytes.Equal(s.Public, rec.Material.Public) {
+			continue
+		}
+		w.Taken = true
+		if r.shows(rec, false) {
+			w.Key = rec.Name
+		}
+	}
+	return w
+}
+
+func (r *request) setUpCard(ctx context.Context, p *wire.SetUpCardParameters) (*wire.Empty, error) {
+	defer clearAll(p.OldPIN, p.OldPUK, p.OldManagementKey, p.PIN, p.PUK)
+	s := keys.CardSetUp{OldPIN: p.OldPIN, OldPUK: p.OldPUK, OldManagementKey: p.OldManagementKey, PIN: p.PIN, PUK: p.PUK}
+	return r.manageCard(ctx, p.Card, "set-up", pinOf(p.Card), [][]byte{p.PIN, p.PUK}, func(ctx context.Context, h keys.CardHolder) error {
+		return h.SetUp(ctx, p.Card, s)
+	})
+}
+
+func (r *request) changeCardPIN(ctx context.Context, p *wire.ChangeCardParameters) (*wire.Empty, error) {
+	defer clearAll(p.Old, p.New)
+	return r.manageCard(ctx, p.Card, "change-pin", pinOf(p.Card), [][]byte{p.Old, p.New}, func(ctx context.Context, h keys.CardHolder) error {
+		return h.ChangePIN(ctx, p.Card, p.Old, p.New)
+	})
+}
+
+func (r *request) changeCardPUK(ctx context.Context, p *wire.ChangeCardParameters) (*wire.Empty, error) {
+	defer clearAll(p.Old, p.New)
+	return r.manageCard(ctx, p.Card, "change-puk", pukOf(p.Card), [][]byte{p.Old, p.New}, func(ctx context.Context, h keys.CardHolder) error {
+		return h.ChangePUK(ctx, p.Card, p.Old, p.New)
+	})
+}
+
+// unblockCard gives the PIN new tries: those that were made wrong are forgotten.
+func (r *request) unblockCard(ctx context.Context, p *wire.UnblockCardParameters) (*wire.Empty, error) {
+	defer clearAll(p.PUK, p.PIN)
+	reply, err := r.manageCard(ctx, p.Card, "unblock", pukOf(p.Card), [][]byte{p.PUK, p.PIN}, func(ctx context.Context, h keys.CardHolder) error {
+		return h.Unblock(ctx, p.Card, p.PUK, p.PIN)
+	})
+	if err == nil {
+		err = r.agent.Store.ClearPINTries(r.conn.peer.UID, pinOf(p.Card))
+	}
+	return reply, err
+}
+
+// pinOf and pukOf name a card's PIN and PUK in the ledger of tries: a card has one
+// of each, whichever key or command it is typed for.
+func pinOf(serial uint32) []byte { return []byte("card:" + strconv.FormatUint(uint64(serial), 10)) }
+func pukOf(serial uint32) []byte { return append(pinOf(serial), "/puk"...) }
+
+// manageCard does one thing to a card that spends a try of what when a code in it
+// is wrong. Codes are checked before anything is counted.
+func (r *request) manageCard(ctx context.Context, serial uint32, action string, what []byte, codes [][]byte, work func(context.Context, keys.CardHolder) error) (*wire.Empty, error) {
+	e, err := r.allow(policy.ManageCards, "", r.self())
+	if err != nil {
+		return nil, err
+	}
+	e.detail = map[string]string{"card": fmt.Sprint(serial), "action": action}
+	holder, err := r.agent.cardHolder()
+	for _, code := range codes {
+		if err == nil {
+			err = keys.CheckCardPIN(code)
+		}
+	}
+	if err != nil {
+		return nil, r.deny(e, err)
+	}
+	if err := r.permit(e); err != nil {
+		return nil, err
+	}
+	err = r.spendTry(r.conn.peer.UID, what, func() error { return work(ctx, holder) })
+	return &wire.Empty{}, r.outcome(e, err)
+}
+
+// spendTry counts a try of a code before the card sees it, and takes it back when
+// the code was right or the card never saw it.
+func (r *request) spendTry(uid uint32, what []byte, work func() error) error {
+	records := r.agent.Store
+	if err := records.SpendPINTry(uid, what); err != nil {
+		return err
+	}
+	err := work()
+	var back error
+	switch keys.KindOf(err) {
+	case "":
+		back = records.ClearPINTries(uid, what)
+	case keys.PINRequired, keys.Deadline, keys.DeviceWedged, keys.DeviceFailed, keys.Internal: // it may have seen it
+	default:
+		back = records.ReturnPINTry(uid, what)
+	}
+	if back != nil {
+		r.agent.Log.Error("PIN try", "error", back)
+	}
+	return err
+}
+
+func clearAll(secrets ...[]byte) {
+	for _, s := range secrets {
+		clear(s)
+	}
+}

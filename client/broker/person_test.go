@@ -1,0 +1,59 @@
+package broker
+
+import (
+	"testing"
+	"time"
+
+	agentwire "holdfast/agent/wire"
+	"holdfast/client/profile"
+)
+
+func TestTouchesWanted(t *testing.T) {
+	var waiting touches
+	for _, step := range []struct{ key, state, set, want string }{
+		{"alice.2", "wanted", "alice", "alice.2"},
+		{"bob", "wanted", "bob", "bob"},
+		{"bob", "wanted", "alice.2", "alice.2"},
+		{"alice.2", "wanted", "alice.3", ""},
+		{"alice.2", "done", "alice", ""},
+		{"alice.2", "done", "bob", "bob"},
+		{"bob", "done", "bob", ""},
+	} {
+		waiting.heard(step.key, step.state)
+		if got := waiting.wanted(step.set); got != step.want {
+			t.Errorf("%s %s: %q waits for %q, want %q", step.key, step.state, step.set, got, step.want)
+		}
+	}
+	waiting.heard("alice", "wanted")
+	waiting.forget()
+	if got := waiting.wanted("alice"); got != "" {
+		t.Errorf("nobody listens any more, and %q waits", got)
+	}
+}
+
+// Keys that take a person each time get a connection for each request.
+func TestAlone(t *testing.T) {
+	place := func(touch string) *agentwire.Place { return &agentwire.Place{TouchPolicy: touch} }
+	confirm := func(when string) *agentwire.Confirm { return &agentwire.Confirm{When: when} }
+	for name, test := range map[string]struct {
+		key  agentwire.Key
+		want bool
+	}{
+		"plain":               {agentwire.Key{}, false},
+		"a card, no touch":    {agentwire.Key{Place: place("never")}, false},
+		"a touch each time":   {agentwire.Key{Place: place("always")}, true},
+		"a touch in a while":  {agentwire.Key{Place: place("cached")}, false},
+		"a yes each time":     {agentwire.Key{Confirm: confirm("always")}, true},
+		"a yes for a process": {agentwire.Key{Confirm: confirm("process")}, false},
+		"a yes once":          {agentwire.Key{Confirm: confirm("once")}, false},
+	} {
+		test.key.Name = "k.1"
+		b := &Broker{}
+		b.keys.sets = snapshot([]agentwire.Key{{Name: "k", Created: time.Now()}, test.key}, 0)
+		for profiled, want := range map[string]bool{"k": test.want, "k.1": test.want, "k.2": false, "other": false} {
+			if got := b.alone(&profile.Profile{Key: profiled}); got != want {
+				t.Errorf("%s: a profile with key %s: got %v, want %v", name, profiled, got, want)
+			}
+		}
+	}
+}
