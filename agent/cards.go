@@ -8,6 +8,7 @@ import (
 
 	"holdfast/agent/keys"
 	"holdfast/agent/policy"
+	"holdfast/agent/store"
 	"holdfast/agent/wire"
 )
 
@@ -120,6 +121,37 @@ func (r *request) unblockCard(ctx context.Context, p *wire.UnblockCardParameters
 		err = r.agent.Store.ClearPINTries(r.conn.peer.UID, pinOf(p.Card))
 	}
 	return reply, err
+}
+
+// storeInSlot puts the leaf into the slot of a key on a card, for other programs
+// that look there, when the caller gives the card's PIN. Without it the slot gets
+// the leaf if it can, and the record alone if not: a renewal at night has neither
+// a person nor, perhaps, the card.
+func (r *request) storeInSlot(ctx context.Context, rec store.Record, p *wire.InstallCertificateParameters) error {
+	place := rec.Material.Card
+	holder, err := r.agent.cardHolder()
+	switch {
+	case place == nil && len(p.PIN) == 0:
+		return nil
+	case place == nil:
+		return &keys.Error{Kind: keys.BadRequest, Message: fmt.Sprintf("key %q is on no card: a PIN has nothing to do here", rec.Name)}
+	case err != nil:
+		return err
+	case len(p.PIN) == 0:
+		if r.agent.unlockedUntil(idOf(rec)) != nil {
+			err = holder.StoreCertificate(ctx, rec.Material, p.Chain[0], nil)
+		}
+		if err != nil {
+			r.agent.Log.Info("the slot keeps its old certificate", "key", rec.Name, "error", err)
+		}
+		return nil
+	}
+	if err := keys.CheckCardPIN(p.PIN); err != nil {
+		return err
+	}
+	return r.spendTry(r.conn.peer.UID, pinOf(place.Serial), func() error {
+		return holder.StoreCertificate(ctx, rec.Material, p.Chain[0], p.PIN)
+	})
 }
 
 // pinOf and pukOf name a card's PIN and PUK in the ledger of tries: a card has one

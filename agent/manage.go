@@ -136,7 +136,8 @@ func (r *request) bindKey(_ context.Context, p *wire.BindKeyParameters) (*wire.K
 	})
 }
 
-func (r *request) installCertificate(_ context.Context, p *wire.InstallCertificateParameters) (*wire.KeyReply, error) {
+func (r *request) installCertificate(ctx context.Context, p *wire.InstallCertificateParameters) (*wire.KeyReply, error) {
+	defer clear(p.PIN)
 	if err := r.agent.paper.limit(r.conn.peer.UID, 1, "exports and certificates"); err != nil {
 		return nil, err
 	}
@@ -150,8 +151,10 @@ func (r *request) installCertificate(_ context.Context, p *wire.InstallCertifica
 	if err := r.permit(e); err != nil {
 		return nil, err
 	}
-	rec.Chain = p.Chain
-	err = unwritten(r.agent.Store.Replace(rec))
+	if err = r.storeInSlot(ctx, rec, p); err == nil {
+		rec.Chain = p.Chain
+		err = unwritten(r.agent.Store.Replace(rec))
+	}
 	if err := r.outcome(e, err); err != nil {
 		return nil, err
 	}
