@@ -29,6 +29,7 @@ type TB interface {
 // The programs that can be built, by the directories of their mains.
 const (
 	AgentProgram  = "agent/holdfast-agent"
+	PIVProgram    = "piv/holdfast-piv"
 	BrokerProgram = "client/holdfast-broker"
 	PluginProgram = "client/holdfast-exec-plugin"
 	Tool          = "client/holdfast"
@@ -45,14 +46,15 @@ var (
 	})
 	programs = map[string]func() (string, error){
 		AgentProgram:  sync.OnceValues(func() (string, error) { return build(AgentProgram) }),
+		PIVProgram:    sync.OnceValues(func() (string, error) { return build(PIVProgram) }),
 		BrokerProgram: sync.OnceValues(func() (string, error) { return build(BrokerProgram) }),
 		PluginProgram: sync.OnceValues(func() (string, error) { return build(PluginProgram) }),
 		Tool:          sync.OnceValues(func() (string, error) { return build(Tool) }),
 	}
 )
 
-// build makes a program as it is shipped: static, without the paths of this
-// machine.
+// build makes a program as it is shipped: without the paths of this machine, and
+// static but for the one that is linked with PC/SC.
 func build(program string) (string, error) {
 	dir, err := directory()
 	if err != nil {
@@ -65,7 +67,11 @@ func build(program string) (string, error) {
 	out := filepath.Join(dir, filepath.Base(program))
 	cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-o", out, "./"+program)
 	cmd.Dir = source
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	cgo := "CGO_ENABLED=0"
+	if program == PIVProgram {
+		cgo = "CGO_ENABLED=1"
+	}
+	cmd.Env = append(os.Environ(), cgo)
 	if text, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("go build %s: %w\n%s", program, err, text)
 	}
