@@ -75,7 +75,7 @@ func (p *parser) checkAgentRule(node *yaml.Node, r *rule, found map[string]*yaml
 	aboutKeys := found["keys"] != nil || found["owner"] != nil
 	switch {
 	case aboutKeys && r.operations != keyed|keyless && r.operations&keyless != 0:
-		p.fault(node, "status and audit concern no key: give them a rule without keys and owner")
+		p.fault(node, "list-cards, manage-cards, status and audit concern no key: give them a rule without keys and owner")
 	case found["allow"] != nil && found["owner"] == nil && r.operations&keyed != 0:
 		p.fault(node, "the rule does not say whose keys: owner: self, machine, any or a uid")
 	}
@@ -84,7 +84,7 @@ func (p *parser) checkAgentRule(node *yaml.Node, r *rule, found map[string]*yaml
 		case found[word] == nil:
 			continue
 		case r.operations&^reported != 0:
-			p.fault(found[word], "%s goes with sign-tls-client alone: nothing else is asked for on behalf of somebody", word)
+			p.fault(found[word], "%s goes with sign-tls-client and unlock alone: nothing else is asked for on behalf of somebody", word)
 		case found["deny"] != nil && found["anyone"] != nil:
 			p.fault(found[word], "who reports nobody may ask for anybody, so this rule would deny everyone: name those who report instead of anyone")
 		}

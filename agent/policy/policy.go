@@ -38,12 +38,12 @@
 //   - socket: use or admin. Without it both.
 //
 // An allow rule says who and, unless its operations concern no key, says whose
-// keys. The operations status and audit concern no key: rules with keys or owner
-// do not match them. The operations seal and unseal concern a secret, which the
-// caller names as keys are named and owns: to rules with keys or owner it is a key
-// of the caller's.
+// keys. The operations list-cards, manage-cards, status and audit concern no key:
+// rules with keys or owner do not match them. The operations seal and unseal concern
+// a secret, which the caller names as keys are named and owns: to rules with keys or
+// owner it is a key of the caller's.
 //
-// A rule about sign-tls-client may also look at for whom a broker says that it
+// A rule about sign-tls-client and unlock may also look at for whom a broker says that it
 // asks, which nobody has verified. It still has to say who the broker is:
 //
 //   - for-users, for-uids, for-units: as users, uids and units, of the process
@@ -88,7 +88,7 @@ type Query struct {
 	Reported  *Reported // for whom the peer says that it asks; nil when it does not say
 	Admin     bool      // the peer came in over the admin socket
 	Operation Operation // one operation, not a group of them
-	Key       string    // the key's name as it was asked for; rules look at its set. Empty for status and audit
+	Key       string    // the key's name as it was asked for; rules look at its set. Empty for what concerns no key
 	Owner     uint32    // the key's owner; for create and adopt, the uid that will own it
 	OwnerUser string    // the name that Owner had when the key was made; empty when it had none
 	Profile   string    // the profile's name, for the operations of a broker

@@ -11,7 +11,7 @@ type Reported struct {
 }
 
 // reported are the operations that can be asked for on behalf of somebody.
-var reported = setOf(SignTLSClient)
+var reported = setOf(SignTLSClient, Unlock)
 
 // aboutReported reports whether the rule looks at for whom the peer asks.
 func (r *rule) aboutReported() bool {

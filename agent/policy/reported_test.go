@@ -97,3 +97,18 @@ func TestAdmitsWhoMightReport(t *testing.T) {
 		t.Errorf("got %+v, want the peer admitted", got)
 	}
 }
+
+// A broker has keys unlocked for its callers: a rule can say for whom, as it does
+// of signatures.
+func TestReportedNarrowsUnlocking(t *testing.T) {
+	p := parse(t, "version: 1\nrules: [{allow: [sign-tls-client, unlock], uids: [500], owner: any, for-users: [alice]}]")
+	for user, want := range map[string]bool{"alice": true, "bob": false} {
+		q := Query{Peer: peer.Identity{UID: 500}, Reported: &Reported{UID: 1000, User: user}, Operation: Unlock, Key: "laptop"}
+		if user == "bob" {
+			q.Reported.UID = 1001
+		}
+		if got := p.Decide(q); got.Allowed != want {
+			t.Errorf("for %s: got %+v, want allowed %t", user, got, want)
+		}
+	}
+}

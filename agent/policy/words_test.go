@@ -17,7 +17,7 @@ func TestOperationsAreStable(t *testing.T) {
 	}
 	want := "list create delete export adopt bind install-certificate " +
 		"sign-tls-client sign-tls-server sign-certificate-request sign-service-account-token sign-client-assertion sign-aws-request " +
-		"unlock seal unseal status audit"
+		"unlock seal unseal list-cards manage-cards status audit"
 	if got := joined(Operations()); got != strings.ReplaceAll(want, " ", ", ") {
 		t.Errorf("got %s, want %s", got, want)
 	}

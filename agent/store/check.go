@@ -38,7 +38,7 @@ func (r *Record) check() error {
 	if err := keys.CheckName(r.Name); err != nil {
 		return err
 	}
-	for _, check := range []func() error{r.checkUse, r.checkMaterial, r.checkChain, r.checkServers, r.checkTexts} {
+	for _, check := range []func() error{r.checkUse, r.checkMaterial, r.checkCard, r.checkConfirm, r.checkChain, r.checkServers, r.checkTexts} {
 		if err := check(); err != nil {
 			return err
 		}

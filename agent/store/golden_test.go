@@ -40,6 +40,13 @@ func TestRecordsOfPastReleases(t *testing.T) {
 	for _, r := range s.List() {
 		algorithms[r.Algorithm] = true
 	}
+	card, _ := s.Get(1000, "es256-card")
+	if c, p := card.Confirm, card.Material.Card; c == nil || *c != (Confirm{OncePerProcess, 5}) || p == nil || p.String() != "card 12345678, slot 9a" {
+		t.Errorf("the key on a card is confirmed %+v and on %+v, want per process for 5 minutes, on slot 9a", c, p)
+	}
+	if plain, ok := s.Get(1000, "es256"); !ok || plain.Confirm != nil || plain.Material.Card != nil {
+		t.Errorf("a record from before there were cards reads as %+v", plain)
+	}
 	if len(algorithms) != len(keys.Algorithms()) {
 		t.Errorf("algorithms %v, want all", algorithms)
 	}

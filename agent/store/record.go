@@ -24,6 +24,7 @@ type Record struct {
 	Persistent bool           `json:"persistent,omitempty"` // kept loaded in the device
 	TLS12      bool           `json:"tls12,omitempty"`      // TLS 1.2 messages may be signed
 	Servers    []Server       `json:"servers,omitempty"`    // the only servers that a tls-client key may be used against; none: any
+	Confirm    *Confirm       `json:"confirm,omitempty"`    // when a person has to say yes to the key's use; nil: never
 	Chain      [][]byte       `json:"chain,omitempty"`      // certificates, DER, leaf first
 	Created    time.Time      `json:"created"`              // UTC
 	RequestID  string         `json:"requestID,omitempty"`  // of the call that made it, so that a repeat finds it
@@ -137,6 +138,8 @@ func (r Record) clone() Record {
 	for _, der := range chain {
 		r.Chain = append(r.Chain, bytes.Clone(der))
 	}
+	r.Confirm = copied(r.Confirm)
+	r.Material.Card = copied(r.Material.Card)
 	r.Material.Public = bytes.Clone(r.Material.Public)
 	r.Material.Device = bytes.Clone(r.Material.Device)
 	return r

@@ -67,6 +67,7 @@ func good(name string) Record {
 		Persistent: true,
 		TLS12:      true,
 		Servers:    []Server{{Address: "api.example:6443", CA: caPEM()}},
+		Confirm:    &Confirm{When: OncePerProcess, Minutes: 5},
 		Chain:      [][]byte{bytes.Clone(leaf()), bytes.Clone(other())},
 		Created:    time.Date(2026, 3, 4, 5, 6, 7, 89, time.FixedZone("", 3600)),
 		RequestID:  "0123456789abcdef",
@@ -76,6 +77,7 @@ func good(name string) Record {
 			Public:  public(signer.p256()),
 			Device:  json.RawMessage(`{"pem":"-----BEGIN <TSS2> & more","list":[{"a":1},{"a":2}]}`),
 			PIN:     true,
+			Card:    &keys.Place{Serial: 12345678, Slot: "9a", PINPolicy: keys.PolicyOnce, TouchPolicy: keys.PolicyAlways, Attested: true},
 		},
 	}
 }
@@ -127,13 +129,13 @@ func same(a, b Record) bool {
 func TestCloneSharesNothing(t *testing.T) {
 	want, _ := stored(t, "web")
 	c := want.clone()
-	c.Servers[0].Address = "changed"
+	c.Servers[0].Address, c.Confirm.Minutes, c.Material.Card.Serial = "changed", 6, 6
 	for _, b := range [][]byte{c.Chain[0], c.Material.Public, c.Material.Device} {
 		b[0] ^= 1
 	}
 	if again, _ := stored(t, "web"); !same(want.clone(), want) || want.Servers[0].Address != again.Servers[0].Address ||
 		!bytes.Equal(want.Material.Public, again.Material.Public) || !bytes.Equal(want.Material.Device, again.Material.Device) ||
-		want.Chain[0][0] != again.Chain[0][0] {
+		want.Chain[0][0] != again.Chain[0][0] || *want.Confirm != *again.Confirm || *want.Material.Card != *again.Material.Card {
 		t.Error("writing to a clone changed the original")
 	}
 }
@@ -168,6 +170,22 @@ func TestCheck(t *testing.T) {
 		{"no device", func(r *Record) { r.Material.Device = nil }, "nothing is stored"},
 		{"device with a member twice", func(r *Record) { r.Material.Device = []byte(`{"a":1,"a":2}`) }, `"a" twice`},
 		{"device with one twice deep inside", func(r *Record) { r.Material.Device = []byte(`[{"x":[{"b":[],"c":{},"b":0}]}]`) }, `"b" twice`},
+		{"confirmed once", func(r *Record) { r.Confirm = &Confirm{When: Once} }, ""},
+		{"confirmed always", func(r *Record) { r.Confirm = &Confirm{When: Always} }, ""},
+		{"confirmed for an hour", func(r *Record) { r.Confirm.Minutes = 60 }, ""},
+		{"never confirmed", func(r *Record) { r.Confirm = nil }, ""},
+		{"confirmed for longer", func(r *Record) { r.Confirm.Minutes = 61 }, "1 to 60 minutes"},
+		{"confirmed for no time", func(r *Record) { r.Confirm.Minutes = 0 }, "1 to 60 minutes"},
+		{"confirmed once, for a time", func(r *Record) { r.Confirm.When = Once }, "no number of minutes"},
+		{"confirmed always, for a time", func(r *Record) { r.Confirm.When = Always }, "no number of minutes"},
+		{"confirmed sometimes", func(r *Record) { r.Confirm = &Confirm{When: "sometimes"} }, `"sometimes"`},
+		{"an empty confirmation", func(r *Record) { r.Confirm = &Confirm{} }, `confirmation ""`},
+		{"on no card", func(r *Record) { r.Material.Card = nil }, ""},
+		{"card without serial", func(r *Record) { r.Material.Card.Serial = 0 }, "serial number"},
+		{"another slot", func(r *Record) { r.Material.Card.Slot = "9b" }, `"9b"`},
+		{"slot in capitals", func(r *Record) { r.Material.Card.Slot = "9A" }, `"9A"`},
+		{"PIN policy", func(r *Record) { r.Material.Card.PINPolicy = keys.PolicyCached }, `PIN policy "cached"`},
+		{"touch policy", func(r *Record) { r.Material.Card.TouchPolicy = "" }, `touch policy ""`},
 		{"leaf of another key", func(r *Record) { r.Chain = r.Chain[1:] }, "for another key"},
 		{"damaged certificate", func(r *Record) { r.Chain[1] = r.Chain[1][1:] }, "certificate 2"},
 		{"certificate with a tail", func(r *Record) { r.Chain[0] = append(r.Chain[0], 0) }, "certificate 1"},
@@ -233,6 +251,9 @@ func TestParseTakesOneFormOnly(t *testing.T) {
 		{"spaces", `"version": 1,`, `"version":  1,`},
 		{"explicit zero", `"persistent": true,`, "\"rsaBits\": 0,\n  \"persistent\": true,"},
 		{"null", `"persistent": true,`, `"persistent": null,`},
+		{"confirmation of null", `"chain":`, "\"confirm\": null,\n  \"chain\":"},
+		{"unknown member of the confirmation", `"minutes": 5`, "\"minutes\": 5,\n    \"seconds\": 5"},
+		{"confirmation with explicit zero", `"minutes": 5`, `"minutes": 0`},
 		{"another zone", `"2026-03-04T04:06:07.000000089Z"`, `"2026-03-04T05:06:07.000000089+01:00"`},
 		{"float", `"version": 1,`, `"version": 1.0,`},
 		{"number in a string", `"uid": 1000,`, `"uid": "1000",`},

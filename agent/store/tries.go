@@ -122,6 +122,17 @@ func (s *Store) PINTries(owner uint32, what []byte) int {
 	return len(recent(s.ledger.PINTries[triesOf(owner, what)], s.now()))
 }
 
+// PINTriesLeft returns how many more tries of one PIN [Store.SpendPINTry] allows
+// owner now.
+func (s *Store) PINTriesLeft(owner uint32, what []byte) int {
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	now := s.now()
+	ofKey := len(recent(s.ledger.PINTries[triesOf(owner, what)], now))
+	ofUID := len(recent(s.ledger.PINTries[triesOfUID(owner)], now))
+	return max(0, min(MaxPINTries-ofKey, MaxPINTriesPerUID-ofUID))
+}
+
 // recent returns the tries that still count. One from the future was made before
 // the clock was set back; it counts from now on, or it would count for ever.
 func recent(tries []time.Time, now time.Time) []time.Time {

@@ -180,3 +180,28 @@ func TestPINTriesAtOnce(t *testing.T) {
 		t.Errorf("%d tries at once were allowed, want %d", len(allowed), MaxPINTries)
 	}
 }
+
+// What is left is what SpendPINTry allows, on one key and on all of a uid's.
+func TestPINTriesLeft(t *testing.T) {
+	s, clock := stocked(t)
+	left := func(key string, want int) {
+		t.Helper()
+		if got := s.PINTriesLeft(1000, []byte(key)); got != want {
+			t.Errorf("%s has %d tries left, want %d", key, got, want)
+		}
+	}
+	left("web", MaxPINTries)
+	wantTries(t, s, "first", 0)
+	left("web", MaxPINTries-1)
+	wantTries(t, s, "second", 0)
+	left("web", 0)
+	left("other", MaxPINTries)
+	for _, key := range []string{"a", "b"} {
+		if err := s.SpendPINTry(1000, []byte(key)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	left("other", MaxPINTriesPerUID-4)
+	*clock = clock.Add(PINWindow)
+	left("web", MaxPINTries)
+}
