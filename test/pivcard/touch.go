@@ -1,0 +1,97 @@
+package pivcard
+
+import "time"
+
+// touchWanted is no status of a card: the command is to wait for a finger.
+const touchWanted status = 0
+
+// touchCache is how long a touch serves keys with the policy "cached".
+const touchCache = 15 * time.Second
+
+// touch is the metal contact and its light.
+type touch struct {
+	touched  time.Time     // the last touch
+	once     bool          // a touch that has served no command yet
+	waiting  command       // what waits for a touch
+	blinking bool          // the card asks for one
+	pressed  chan struct{} // a finger
+	blinks   chan struct{} // one for each time the light went on
+	finger   time.Duration // touches by itself after that; 0 is never
+}
+
+func newTouch() touch {
+	return touch{pressed: make(chan struct{}, 1), blinks: make(chan struct{}, 1024)}
+}
+
+// Touch touches the card and reports whether it had been asking for it. A
+// touch that nothing waits for has no effect.
+func (c *Card) Touch() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.blinking {
+		return false
+	}
+	c.blinking = false
+	c.pressed <- struct{}{}
+	return true
+}
+
+// TouchAfter puts a finger on the card that touches it d after it begins to
+// ask, from now on; 0 takes the finger away.
+func (c *Card) TouchAfter(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.finger = d
+}
+
+// Blinks has a value for each time that the card begins to ask for a touch.
+func (c *Card) Blinks() <-chan struct{} { return c.blinks }
+
+// touchedFor reports whether a touch serves the policy, and uses it up.
+func (c *Card) touchedFor(policy byte) bool {
+	once := c.once
+	c.once = false
+	return once || policy == touchCached && time.Since(c.touched) < touchCache
+}
+
+// awaitTouch lets the light blink until the card is touched (true), or its
+// patience ends or it leaves the reader.
+func (c *Card) awaitTouch(gone <-chan struct{}) bool {
+	c.mu.Lock()
+	finger := c.finger
+	c.blinking = true
+	c.mu.Unlock()
+	select {
+	case c.blinks <- struct{}{}:
+	default: // nobody reads them
+	}
+	var reached <-chan time.Time
+	if finger > 0 {
+		reached = time.After(finger)
+	}
+	touched := false
+	select {
+	case <-c.pressed:
+		touched = true
+	case <-reached:
+		touched = true
+	case <-time.After(c.Patience):
+	case <-gone:
+	}
+	return c.endTouch(touched)
+}
+
+func (c *Card) endTouch(touched bool) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.blinking = false
+	select {
+	case <-c.pressed: // in the moment the wait ended
+		touched = true
+	default:
+	}
+	if touched {
+		c.touched, c.once = time.Now(), true
+	}
+	return touched
+}
