@@ -22,6 +22,7 @@ import (
 	"errors"
 	"time"
 
+	"holdfast/agent/wire"
 	"holdfast/client/socket"
 	"holdfast/client/varlink"
 )
@@ -36,6 +37,10 @@ type Options struct {
 	// own. Zero means as long as it takes. Signatures have the timeout of their
 	// [Key].
 	Timeout time.Duration
+
+	// Touch, when it is not nil, is called from another goroutine when a signature
+	// has waited for a second for somebody to touch the key.
+	Touch func(wire.Key)
 }
 
 // Client is a connection to an agent. It opens further connections when calls
@@ -44,6 +49,7 @@ type Options struct {
 type Client struct {
 	socket  string
 	timeout time.Duration
+	touch   func(wire.Key)
 	pool    *pool
 }
 
@@ -70,7 +76,7 @@ func New(o *Options) *Client {
 	if path == "" {
 		path = socket.Agent().Path()
 	}
-	c := &Client{socket: path, timeout: o.Timeout}
+	c := &Client{socket: path, timeout: o.Timeout, touch: o.Touch}
 	c.pool = newPool(func(ctx context.Context) (*varlink.Conn, error) { return socket.Agent().Connect(ctx, path) })
 	return c
 }

@@ -114,6 +114,7 @@ func (k *Key) SignMessage(_ io.Reader, msg []byte, opts crypto.SignerOpts) ([]by
 	}
 	ctx, cancel := k.deadline()
 	defer cancel()
+	defer k.awaitTouch(ctx)()
 	signature, err := k.ask(ctx, msg)
 	if errors.Is(err, context.DeadlineExceeded) && k.ctx.Err() == nil {
 		return nil, &keys.Error{

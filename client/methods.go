@@ -25,12 +25,17 @@ func (c *Client) GetKey(ctx context.Context, name string) (wire.Key, error) {
 
 // CreateKey makes a key inside the device and returns its description. An RSA
 // key can take a minute. When p has no request id it gets one, so that the call
-// may be repeated after a lost connection without making a second key.
+// may be repeated after a lost connection without making a second key; it is not
+// repeated when it has a card's PIN.
 func (c *Client) CreateKey(ctx context.Context, p wire.CreateKeyParameters) (wire.Key, error) {
 	if p.RequestID == "" {
 		p.RequestID = rand.Text()
 	}
-	return c.keyCall(ctx, repeatable, wire.CreateKey, p)
+	again := repeatable
+	if p.OnCard != nil && len(p.PIN) > 0 {
+		again = onceOnly // the first call may have spent a try of the card's PIN
+	}
+	return c.keyCall(ctx, again, wire.CreateKey, p)
 }
 
 // DeleteKey deletes a key. There is no way back.
@@ -59,15 +64,20 @@ func (c *Client) BindKey(ctx context.Context, name string, servers []wire.Server
 	return c.keyCall(ctx, repeatable, wire.BindKey, wire.BindKeyParameters{Name: name, Servers: servers})
 }
 
-// InstallCertificate stores a certificate chain, DER, leaf first. The leaf must
-// be for this key.
+// InstallCertificate stores a certificate chain, DER, leaf first, in the key's
+// record. The leaf must be for this key.
 func (c *Client) InstallCertificate(ctx context.Context, name string, chain [][]byte) (wire.Key, error) {
 	return c.keyCall(ctx, repeatable, wire.InstallCertificate, wire.InstallCertificateParameters{Name: name, Chain: chain})
 }
 
-// Unlock proves a PIN to the device. It is never repeated by itself once the agent
-// may have read it, since a wrong PIN costs a try.
+// Unlock proves a PIN to the device. Without one the agent asks the person in front
+// of this process, or of the one that p or else ctx (see [OnBehalfOf]) reports. It
+// is never repeated by itself once the agent may have read it, since a wrong PIN
+// costs a try.
 func (c *Client) Unlock(ctx context.Context, p wire.UnlockKeyParameters) (wire.UnlockKeyReply, error) {
+	if p.OnBehalfOf == nil {
+		p.OnBehalfOf = behalf(ctx)
+	}
 	var reply wire.UnlockKeyReply
 	err := c.call(ctx, onceOnly, wire.UnlockKey, p, &reply)
 	return reply, err
@@ -119,8 +129,8 @@ func (c *Client) Metrics(ctx context.Context) ([]metrics.Metric, error) {
 	return reply.Metrics, err
 }
 
-// Watch calls changed for each change of a key, the policy, a lock or a device
-// until ctx ends, the connection is lost, or changed returns an error, and
+// Watch calls changed for each change of a key, the policy, a lock, a device or a
+// touch that a key waits for until ctx ends, the connection is lost, or changed returns an error, and
 // returns the reason. It uses a connection of its own.
 func (c *Client) Watch(ctx context.Context, changed func(wire.WatchReply) error) error {
 	conn, err := socket.Agent().Connect(ctx, c.socket)

@@ -23,22 +23,27 @@ import (
 	"holdfast/client/varlink"
 )
 
-// Agent is a stand-in for an agent. Status, Policy, Records and Metrics are what
-// it answers with and may be set before the first call.
+// Agent is a stand-in for an agent. Status, Policy, Records, Metrics and Cards are
+// what it answers with and may be set before the first call, as may Person: that
+// somebody is there whom it can ask for a PIN.
 type Agent struct {
 	Socket  string
 	Status  wire.GetStatusReply
 	Policy  wire.CheckPolicyReply
 	Records []string
 	Metrics *metrics.Registry
+	Cards   []wire.Card
+	Person  bool
 
 	tb       testing.TB
 	mu       sync.Mutex
 	keys     map[string]*key
-	made     map[string]string // names by request id
-	sealed   map[string]sealed // by name
-	failures map[string]error  // by method
-	lose     map[string]int    // replies to lose, by method
+	made     map[string]string        // names by request id
+	sealed   map[string]sealed        // by name
+	failures map[string]error         // by method
+	lose     map[string]int           // replies to lose, by method
+	held     map[string]chan struct{} // closed when calls of the method may go on
+	watchers map[chan wire.WatchReply]bool
 	calls    []Call
 	listener net.Listener
 	stop     context.CancelFunc
@@ -62,6 +67,7 @@ func Start(tb testing.TB) *Agent {
 		Socket:  filepath.Join(dir, "agent.sock"),
 		Metrics: metrics.New(),
 		tb:      tb, keys: map[string]*key{}, made: map[string]string{}, failures: map[string]error{}, lose: map[string]int{},
+		held: map[string]chan struct{}{}, watchers: map[chan wire.WatchReply]bool{},
 	}
 	a.Status = wire.GetStatusReply{
 		Version: "test", PID: os.Getpid(), Started: time.Now().UTC(), Mode: "user", Policy: "built-in", Audit: "/dev/null",
@@ -145,10 +151,12 @@ func handle[P, R any](a *Agent, f func(P) (R, error)) varlink.Method {
 		if err := call.Decode(&p); err != nil {
 			return err
 		}
+		raw, _ := json.Marshal(p)
+		if err := a.arrived(ctx, Call{call.Method, raw}); err != nil {
+			return err
+		}
 		a.mu.Lock()
 		defer a.mu.Unlock()
-		raw, _ := json.Marshal(p)
-		a.calls = append(a.calls, Call{call.Method, raw})
 		if err := a.failures[call.Method]; err != nil {
 			return sendable(err)
 		}
@@ -162,6 +170,38 @@ func handle[P, R any](a *Agent, f func(P) (R, error)) varlink.Method {
 		}
 		return call.Reply(reply)
 	}
+}
+
+// arrived records a call, and waits where its method is held.
+func (a *Agent) arrived(ctx context.Context, c Call) error {
+	a.mu.Lock()
+	a.calls = append(a.calls, c)
+	held := a.held[c.Method]
+	a.mu.Unlock()
+	if held == nil {
+		return nil
+	}
+	select {
+	case <-held:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Hold makes calls of method wait until release is called, as if a device or a
+// person took their time.
+func (a *Agent) Hold(method string) (release func()) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	held := make(chan struct{})
+	a.held[method] = held
+	return sync.OnceFunc(func() {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		delete(a.held, method)
+		close(held)
+	})
 }
 
 // sendable returns err as it goes over the wire.

@@ -76,7 +76,13 @@ func (a *Agent) create(p wire.CreateKeyParameters) (*key, error) {
 		Name: p.Name, Purpose: p.Purpose, Backend: "tpm", Algorithm: p.Algorithm, Scheme: string(scheme),
 		Owner: wire.Owner{UID: uint32(os.Getuid())}, Created: time.Now().UTC(), PublicKey: public,
 		Chain: [][]byte{}, Servers: []wire.Server{}, Persistent: p.Persistent, PIN: len(p.PIN) > 0, TLS12: p.TLS12,
+		Confirm: p.Confirm,
 	}}
+	if p.OnCard != nil {
+		if err := a.place(k, p); err != nil {
+			return nil, err
+		}
+	}
 	a.keys[p.Name] = k
 	a.made[p.RequestID] = p.Name
 	return k, nil

@@ -1,7 +1,6 @@
 package clienttest
 
 import (
-	"context"
 	"slices"
 	"strings"
 	"time"
@@ -33,6 +32,11 @@ func (a *Agent) service() *varlink.Service {
 		wire.Seal:                   handle(a, a.seal),
 		wire.Unseal:                 handle(a, a.unseal),
 		wire.DeleteSealed:           handle(a, a.deleteSealed),
+		wire.ListCards:              handle(a, a.listCards),
+		wire.SetUpCard:              handle(a, a.setUpCard),
+		wire.ChangeCardPIN:          handle(a, func(p wire.ChangeCardParameters) (wire.Empty, error) { return a.changeCard(p, CardPIN) }),
+		wire.ChangeCardPUK:          handle(a, func(p wire.ChangeCardParameters) (wire.Empty, error) { return a.changeCard(p, CardPUK) }),
+		wire.UnblockCard:            handle(a, a.unblockCard),
 		wire.GetMetrics: handle(a, func(wire.Empty) (wire.GetMetricsReply, error) {
 			return wire.GetMetricsReply{Metrics: a.Metrics.Snapshot()}, nil
 		}),
@@ -83,7 +87,7 @@ func (a *Agent) export(p wire.NameParameters) (wire.ExportKeyReply, error) {
 func (a *Agent) adopt(p wire.AdoptKeyParameters) (wire.KeyReply, error) {
 	k, err := a.create(wire.CreateKeyParameters{Name: p.Name, Purpose: p.Purpose, RequestID: p.RequestID})
 	if err == nil {
-		k.Imported = p.AllowImported
+		k.Imported, k.Confirm = p.AllowImported, p.Confirm
 	}
 	return reply(k, err)
 }
@@ -98,6 +102,9 @@ func (a *Agent) bind(p wire.BindKeyParameters) (wire.KeyReply, error) {
 
 func (a *Agent) install(p wire.InstallCertificateParameters) (wire.KeyReply, error) {
 	k, err := a.find(p.Name)
+	if err == nil && len(p.PIN) > 0 && string(p.PIN) != CardPIN {
+		err = errWrongPIN
+	}
 	if err == nil {
 		k.Chain = p.Chain
 	}
@@ -121,20 +128,10 @@ func (a *Agent) unlock(p wire.UnlockKeyParameters) (wire.UnlockKeyReply, error) 
 	if _, err := a.find(p.Name); err != nil {
 		return wire.UnlockKeyReply{}, err
 	}
-	if string(p.PIN) != PIN {
-		return wire.UnlockKeyReply{}, &keys.Error{Kind: keys.PINRequired, Message: "the PIN is wrong"}
+	if asked := len(p.PIN) == 0; asked && !a.Person {
+		return wire.UnlockKeyReply{}, &keys.Error{Kind: keys.PINRequired, Message: "there is nobody to ask for the PIN", Hint: "holdfast unlock NAME on a terminal"}
+	} else if !asked && string(p.PIN) != PIN {
+		return wire.UnlockKeyReply{}, errWrongPIN
 	}
 	return wire.UnlockKeyReply{UnlockedUntil: time.Now().Add(15 * time.Minute).UTC()}, nil
-}
-
-// watch sends one change and then waits for the end.
-func (a *Agent) watch(ctx context.Context, call *varlink.Call) error {
-	if err := call.Continue(wire.WatchReply{What: "policy"}); err != nil {
-		return err
-	}
-	select {
-	case <-ctx.Done():
-	case <-call.Stopping():
-	}
-	return call.Reply(wire.WatchReply{What: "policy"})
 }

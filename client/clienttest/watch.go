@@ -1,0 +1,43 @@
+package clienttest
+
+import (
+	"context"
+
+	"holdfast/agent/wire"
+	"holdfast/client/varlink"
+)
+
+// watch sends one change, then those that are announced.
+func (a *Agent) watch(ctx context.Context, call *varlink.Call) error {
+	news := make(chan wire.WatchReply, 16)
+	a.mu.Lock()
+	a.watchers[news] = true
+	a.mu.Unlock()
+	defer func() {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		delete(a.watchers, news)
+	}()
+	for next := (wire.WatchReply{What: "policy"}); ; {
+		if err := call.Continue(next); err != nil {
+			return err
+		}
+		select {
+		case next = <-news:
+		case <-ctx.Done():
+			return call.Reply(wire.WatchReply{What: "policy"})
+		case <-call.Stopping():
+			return call.Reply(wire.WatchReply{What: "policy"})
+		}
+	}
+}
+
+// Announce tells everybody who watches of a change, and returns how many do.
+func (a *Agent) Announce(change wire.WatchReply) int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for news := range a.watchers {
+		news <- change
+	}
+	return len(a.watchers)
+}

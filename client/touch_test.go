@@ -1,0 +1,131 @@
+package client_test
+
+import (
+	"context"
+	"crypto/x509"
+	"testing"
+	"time"
+
+	"holdfast/agent/keys"
+	"holdfast/agent/wire"
+	"holdfast/client"
+	"holdfast/client/clienttest"
+)
+
+// touchy starts an agent whose key alice is on a card and wants a touch, and
+// returns a client that tells of it.
+func touchy(t *testing.T, change func(*wire.Key)) (*clienttest.Agent, *client.Client, chan string) {
+	t.Helper()
+	agent := clienttest.Start(t)
+	agent.AddKey("alice", keys.TLSClient, keys.ES256)
+	agent.Change("alice", func(k *wire.Key) {
+		k.Place = &wire.Place{Card: 7, Slot: "9a", PINPolicy: "never", TouchPolicy: "always"}
+		change(k)
+	})
+	told := make(chan string, 10)
+	c, err := client.Dial(context.Background(), &client.Options{Socket: agent.Socket, Touch: func(k wire.Key) { told <- k.Name }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return agent, c, told
+}
+
+// sign makes a request, which ends on the channel.
+func sign(t *testing.T, c *client.Client) chan error {
+	t.Helper()
+	k, err := c.Key(t.Context(), "alice")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() {
+		_, err := k.CertificateRequest(&x509.CertificateRequest{})
+		ended <- err
+	}()
+	return ended
+}
+
+func wantTold(t *testing.T, told chan string) {
+	t.Helper()
+	select {
+	case name := <-told:
+		if name != "alice" {
+			t.Errorf("told of %q, want alice", name)
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("nobody was told")
+	}
+}
+
+// A key that is silent for a second waits for its touch.
+func TestTouchOfSilentKey(t *testing.T) {
+	agent, c, told := touchy(t, func(*wire.Key) {})
+	release := agent.Hold(wire.SignCertificateRequest)
+	defer release()
+	began := time.Now()
+	ended := sign(t, c)
+	wantTold(t, told)
+	if waited := time.Since(began); waited < time.Second {
+		t.Errorf("told after %s already", waited)
+	}
+	release()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if n := len(agent.Calls(wire.Watch)); n != 0 {
+		t.Errorf("watched %d times for what is plain", n)
+	}
+}
+
+// A key that may as well wait for its PIN, or for a yes, waits for a touch when the
+// agent says so.
+func TestTouchThatTheAgentTells(t *testing.T) {
+	for name, change := range map[string]func(*wire.Key){
+		"locked":    func(k *wire.Key) { k.PIN = true },
+		"confirmed": func(k *wire.Key) { k.Confirm = &wire.Confirm{When: "always"} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			agent, c, told := touchy(t, change)
+			release := agent.Hold(wire.SignCertificateRequest)
+			defer release()
+			ended := sign(t, c)
+			for agent.Announce(wire.WatchReply{What: "key"}) == 0 {
+				time.Sleep(time.Millisecond) // until it watches
+			}
+			agent.Announce(wire.WatchReply{What: "touch", Name: "bob", State: "wanted"})
+			agent.Announce(wire.WatchReply{What: "touch", Name: "alice", State: "wanted"})
+			agent.Announce(wire.WatchReply{What: "touch", Name: "alice", State: "done"})
+			select {
+			case <-told:
+				t.Error("told although it was done at once")
+			case <-time.After(1200 * time.Millisecond):
+			}
+			agent.Announce(wire.WatchReply{What: "touch", Name: "alice", State: "wanted"})
+			wantTold(t, told)
+			release()
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// Nobody is told of a key that is quick, or that wants no touches.
+func TestNoTouch(t *testing.T) {
+	_, c, told := touchy(t, func(*wire.Key) {})
+	if err := <-sign(t, c); err != nil {
+		t.Fatal(err)
+	}
+	agent, slow, alsoTold := touchy(t, func(k *wire.Key) { k.Place.TouchPolicy = "never" })
+	release := agent.Hold(wire.SignCertificateRequest)
+	ended := sign(t, slow)
+	time.Sleep(1200 * time.Millisecond) // longer than a second, which is what is tested
+	release()
+	if err := <-ended; err != nil {
+		t.Fatal(err)
+	}
+	if len(told) != 0 || len(alsoTold) != 0 {
+		t.Errorf("told %d and %d times of no touch", len(told), len(alsoTold))
+	}
+}
