@@ -19,7 +19,7 @@ func code(kind string) int {
 	switch kind {
 	case "Denied":
 		return exitDenied
-	case "PINRequired", "PINBlocked", "TouchTimeout":
+	case "PINRequired", "PINBlocked", "TouchTimeout", "ConfirmationRequired":
 		return exitPerson
 	case "AgentUnreachable":
 		return exitUnreachable

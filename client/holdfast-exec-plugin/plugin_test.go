@@ -166,6 +166,7 @@ func TestErrors(t *testing.T) {
 		"PIN":              {broker("PINRequired", "the key wants its PIN", "holdfast unlock"), exitPerson, "wants its PIN"},
 		"blocked":          {broker("PINBlocked", "blocked", "h"), exitPerson, "blocked"},
 		"touch":            {broker("TouchTimeout", "nobody touched", "h"), exitPerson, "nobody touched"},
+		"confirm":          {broker("ConfirmationRequired", "nobody said yes", "h"), exitPerson, "nobody said yes"},
 		"agent":            {broker("AgentUnreachable", "no agent", "h"), exitUnreachable, "no agent"},
 		"upstream":         {broker("Upstream", "connection refused", ""), exitFailed, "connection refused"},
 		"two lines":        {broker("Internal", "a\nb\x1b[2J", ""), exitFailed, "a?b?[2J"},

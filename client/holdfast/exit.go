@@ -118,7 +118,7 @@ func codeOf(kind keys.Kind) int {
 	switch kind {
 	case keys.Denied:
 		return exitDenied
-	case keys.PINRequired, keys.PINBlocked, keys.TouchTimeout:
+	case keys.PINRequired, keys.PINBlocked, keys.TouchTimeout, keys.ConfirmationRequired:
 		return exitPerson
 	}
 	return exitFailed

@@ -17,7 +17,7 @@ import (
 // Every kind of failure has its exit code, and the person sees fact and hint.
 func TestExitCodes(t *testing.T) {
 	want := map[keys.Kind]int{
-		keys.Denied: 4, keys.PINRequired: 5, keys.PINBlocked: 5, keys.TouchTimeout: 5,
+		keys.Denied: 4, keys.PINRequired: 5, keys.PINBlocked: 5, keys.TouchTimeout: 5, keys.ConfirmationRequired: 5,
 	}
 	agent := clienttest.Start(t)
 	for _, kind := range keys.Kinds() {
