@@ -46,7 +46,7 @@ func (s *subject) wantImports(file []byte, t keys.Template, want keys.Material) 
 
 func importWithPIN(s *subject) {
 	s.t.Helper()
-	m := s.create(withPIN(rightPIN))
+	m := s.create(s.withPIN())
 	file, err := s.Export(m)
 	if err != nil {
 		s.t.Fatalf("export: %v", err)

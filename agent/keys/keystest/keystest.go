@@ -44,6 +44,17 @@ type Harness struct {
 	// the device cannot do PINs.
 	WrongPINs int
 
+	// PIN is the PIN of every key that the suite gives one, WrongPIN one that fits no
+	// key as well. Empty: any PIN will do.
+	PIN, WrongPIN string
+
+	// SharedPIN: all keys of one device have the same PIN, as those of a card have.
+	SharedPIN bool
+
+	// Prepare completes a template with what the device wants to see before it makes
+	// a key. Nil: nothing.
+	Prepare func(*keys.Template)
+
 	// Persistent: keys can be kept loaded in the device.
 	Persistent bool
 
@@ -102,7 +113,7 @@ func Run(t *testing.T, fresh func(*testing.T) Harness) {
 		{"Reopen", testReopen},
 		{"Close", testClose},
 	} {
-		t.Run(test.name, func(t *testing.T) { test.run(t, fresh(t)) })
+		t.Run(test.name, func(t *testing.T) { test.run(t, fresh(t).withPINs()) })
 	}
 }
 
@@ -118,6 +129,14 @@ func open(t *testing.T, h Harness) *subject {
 	b := h.Open(t)
 	t.Cleanup(func() { b.Close() })
 	return &subject{b, t, h}
+}
+
+// Create completes the template first.
+func (s *subject) Create(ctx context.Context, t keys.Template) (keys.Material, error) {
+	if s.h.Prepare != nil {
+		s.h.Prepare(&t)
+	}
+	return s.Backend.Create(ctx, t)
 }
 
 func (s *subject) ctx() context.Context {

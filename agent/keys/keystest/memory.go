@@ -23,6 +23,7 @@ import (
 // [Memory.SignWrong]. Its device lives as long as the Memory: after Close,
 // Reopen goes on with the same keys. It protects nothing.
 type Memory struct {
+	name string
 	seal [32]byte // encrypts the private keys in materials
 	id   string   // names the device in materials
 
@@ -30,6 +31,7 @@ type Memory struct {
 	closed   bool
 	since    time.Time
 	unlocked map[string]time.Time // by the material's device member
+	pin      []byte               // of a card, hence of all keys that have one; else nil
 	wrong    int                  // PINs in a row
 	signs    int
 	faults   faults
@@ -42,14 +44,14 @@ const memoryWrongPINs = 3
 
 // NewMemory returns a Memory with a device of its own.
 func NewMemory() *Memory {
-	m := &Memory{since: time.Now(), unlocked: map[string]time.Time{}, faults: newFaults()}
+	m := &Memory{name: "memory", since: time.Now(), unlocked: map[string]time.Time{}, faults: newFaults()}
 	rand.Read(m.seal[:])
 	m.id = "memory:" + rand.Text()
 	return m
 }
 
-// Name returns "memory".
-func (m *Memory) Name() string { return "memory" }
+// Name returns "memory", and for a card of [MemoryCards] "piv".
+func (m *Memory) Name() string { return m.name }
 
 // Signs returns how many signatures were asked for and not refused at once.
 func (m *Memory) Signs() int {
@@ -63,20 +65,25 @@ func (m *Memory) Create(ctx context.Context, t keys.Template) (keys.Material, er
 	if err := m.enter(ctx); err != nil {
 		return keys.Material{}, err
 	}
-	scheme, err := keys.SchemeFor(t.Algorithm, t.Purpose)
-	if err != nil {
-		return keys.Material{}, err
-	}
 	if len(t.PIN) > 0 {
 		if err := keys.CheckPIN(t.PIN); err != nil {
 			return keys.Material{}, err
 		}
 	}
+	return m.make(t, t.PIN, nil)
+}
+
+// make makes the key of a template that is good otherwise.
+func (m *Memory) make(t keys.Template, pin []byte, place *keys.Place) (keys.Material, error) {
+	scheme, err := keys.SchemeFor(t.Algorithm, t.Purpose)
+	if err != nil {
+		return keys.Material{}, err
+	}
 	private, err := generate(t)
 	if err != nil {
 		return keys.Material{}, err
 	}
-	return m.material(secret{private: private, Scheme: scheme, PIN: bytes.Clone(t.PIN)})
+	return m.material(secret{private: private, Scheme: scheme, PIN: bytes.Clone(pin), Card: place})
 }
 
 func generate(t keys.Template) (crypto.Signer, error) {
@@ -120,57 +127,6 @@ func (m *Memory) Sign(ctx context.Context, mat keys.Material, s keys.Scheme, dig
 		digest[0] ^= 1
 	}
 	return key.private.Sign(rand.Reader, digest, s.SignerOpts())
-}
-
-// mayUse counts a signature, or says that the key wants its PIN.
-func (m *Memory) mayUse(mat keys.Material) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if mat.PIN && !time.Now().Before(m.unlocked[string(mat.Device)]) {
-		return &keys.Error{Kind: keys.PINRequired, Message: "the key wants its PIN", Hint: "unlock the key"}
-	}
-	m.signs++
-	return nil
-}
-
-// Unlock implements keys.Backend.
-func (m *Memory) Unlock(ctx context.Context, mat keys.Material, pin []byte, until time.Time) error {
-	key, err := m.unseal(mat)
-	if err != nil {
-		return err
-	}
-	if err := keys.CheckPIN(pin); err != nil {
-		return err
-	}
-	if len(key.PIN) == 0 || !time.Now().Before(until) {
-		return &keys.Error{Kind: keys.BadRequest, Message: "the key has no PIN, or the time is past"}
-	}
-	if err := m.enter(ctx); err != nil {
-		return err
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.wrong >= memoryWrongPINs {
-		return &keys.Error{Kind: keys.PINBlocked, Message: "too many wrong PINs"}
-	}
-	if !bytes.Equal(pin, key.PIN) {
-		m.wrong++
-		return &keys.Error{Kind: keys.PINRequired, Message: "the PIN is wrong"}
-	}
-	m.wrong = 0
-	m.unlocked[string(mat.Device)] = until
-	return nil
-}
-
-// Lock implements keys.Backend.
-func (m *Memory) Lock(mat *keys.Material) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if mat == nil {
-		clear(m.unlocked)
-		return
-	}
-	delete(m.unlocked, string(mat.Device))
 }
 
 // Persist implements keys.Backend. There is nothing to put anywhere.
@@ -220,7 +176,7 @@ func (m *Memory) Import(ctx context.Context, t keys.Template, file []byte, _ boo
 	if t.Algorithm != "" && t.Algorithm != a || t.RSABits != 0 && t.RSABits != bits {
 		return keys.Material{}, &keys.Error{Kind: keys.BadRequest, Message: fmt.Sprintf("the file holds an %s key", a)}
 	}
-	mat.PIN = len(key.PIN) > 0
+	mat.PIN, mat.Card = len(key.PIN) > 0, key.Card
 	mat.Public, err = x509.MarshalPKIXPublicKey(key.private.Public())
 	return mat, err
 }

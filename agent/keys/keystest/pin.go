@@ -11,13 +11,22 @@ import (
 	"holdfast/agent/keys"
 )
 
-const rightPIN, wrongPIN = "correct horse", "battery staple"
+// withPINs fills in the PINs of a device that takes any.
+func (h Harness) withPINs() Harness {
+	if h.PIN == "" {
+		h.PIN, h.WrongPIN = "correct horse", "battery staple"
+	}
+	return h
+}
 
-// unlocked opens a backend and makes a key with rightPIN, unlocked for d.
+// withPIN is the baseline's template with the harness's PIN.
+func (s *subject) withPIN() keys.Template { return withPIN(s.h.PIN) }
+
+// unlocked opens a backend and makes a key with a PIN, unlocked for d.
 func unlocked(t *testing.T, h Harness, d time.Duration) (*subject, keys.Material, time.Time) {
 	t.Helper()
 	s := open(t, h)
-	m := s.create(withPIN(rightPIN))
+	m := s.create(s.withPIN())
 	until := time.Now().Add(d)
 	s.unlock(m, until)
 	return s, m, until
@@ -25,7 +34,7 @@ func unlocked(t *testing.T, h Harness, d time.Duration) (*subject, keys.Material
 
 func (s *subject) unlock(m keys.Material, until time.Time) {
 	s.t.Helper()
-	if err := s.Unlock(s.ctx(), m, []byte(rightPIN), until); err != nil {
+	if err := s.Unlock(s.ctx(), m, []byte(s.h.PIN), until); err != nil {
 		s.t.Fatalf("unlock: %v", err)
 	}
 }
@@ -38,12 +47,12 @@ func (s *subject) wantLocked(what string, m keys.Material) {
 func testPIN(t *testing.T, h Harness) {
 	s := open(t, h)
 	if h.WrongPINs == 0 {
-		_, err := s.Create(s.ctx(), withPIN(rightPIN))
+		_, err := s.Create(s.ctx(), s.withPIN())
 		wantKind(t, "a PIN on a device that cannot", err, keys.Unsupported)
 		return
 	}
 	for _, c := range h.Can {
-		template := withPIN(rightPIN)
+		template := s.withPIN()
 		template.Algorithm, template.RSABits = c.Algorithm, c.RSABits
 		m := s.create(template)
 		if !m.PIN {
@@ -58,7 +67,7 @@ func testPIN(t *testing.T, h Harness) {
 			s.wantSigns(m)
 		}
 	}
-	if err := s.Unlock(s.ctx(), s.create(baseline()), []byte(rightPIN), time.Now().Add(time.Hour)); err == nil {
+	if err := s.Unlock(s.ctx(), s.create(baseline()), []byte(h.PIN), time.Now().Add(time.Hour)); err == nil {
 		t.Error("a key without PIN was unlocked")
 	}
 }
@@ -75,7 +84,7 @@ func testPINExpires(t *testing.T, h Harness) {
 	s.wantLocked("after the time", m)
 	s.unlock(m, time.Now().Add(time.Hour))
 	s.wantSigns(m)
-	wantKind(t, "a time in the past", s.Unlock(s.ctx(), m, []byte(rightPIN), time.Now().Add(-time.Second)), keys.BadRequest)
+	wantKind(t, "a time in the past", s.Unlock(s.ctx(), m, []byte(h.PIN), time.Now().Add(-time.Second)), keys.BadRequest)
 }
 
 func testPINLock(t *testing.T, h Harness) {
@@ -83,7 +92,7 @@ func testPINLock(t *testing.T, h Harness) {
 		return
 	}
 	s, a, _ := unlocked(t, h, time.Hour)
-	b := s.create(withPIN(rightPIN))
+	b := s.create(s.withPIN())
 	s.unlock(b, time.Now().Add(time.Hour))
 	s.Lock(&a)
 	s.wantLocked("the locked key", a)
@@ -108,9 +117,9 @@ func testPINWrong(t *testing.T, h Harness) {
 		return
 	}
 	s := open(t, h)
-	m, free := s.create(withPIN(rightPIN)), s.create(baseline())
+	m, free := s.create(s.withPIN()), s.create(baseline())
 	hour := time.Now().Add(time.Hour)
-	wrong := func() error { return s.Unlock(s.ctx(), m, []byte(wrongPIN), hour) }
+	wrong := func() error { return s.Unlock(s.ctx(), m, []byte(h.WrongPIN), hour) }
 	wantKind(t, "first wrong PIN", wrong(), keys.PINRequired)
 	s.wantLocked("after a wrong PIN", m)
 	if h.WrongPINs > 1 {
@@ -125,7 +134,7 @@ func testPINWrong(t *testing.T, h Harness) {
 	wantKind(t, "one wrong PIN too many", last, keys.PINBlocked)
 	wantKind(t, "the next", wrong(), keys.PINBlocked)
 	s.wantSigns(free)
-	for name, pin := range map[string]string{"empty": "", "too long": rightPIN + rightPIN + rightPIN, "zero byte": "12\x0034"} {
+	for name, pin := range map[string]string{"empty": "", "too long": h.PIN + h.PIN + h.PIN, "zero byte": "12\x0034"} {
 		wantKind(t, name, s.Unlock(s.ctx(), m, []byte(pin), hour), keys.BadRequest, keys.PINBlocked)
 	}
 }
@@ -148,9 +157,9 @@ func testPINIsNotKept(t *testing.T, h Harness) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wrong := s.Unlock(s.ctx(), m, []byte(wrongPIN), time.Now().Add(time.Hour))
+	wrong := s.Unlock(s.ctx(), m, []byte(h.WrongPIN), time.Now().Add(time.Hour))
 	all := bytes.Join([][]byte{text, file, status, []byte(describe(wrong))}, nil)
-	for _, pin := range []string{rightPIN, wrongPIN} {
+	for _, pin := range []string{h.PIN, h.WrongPIN} {
 		for _, form := range []string{pin, base64.StdEncoding.EncodeToString([]byte(pin)), hex.EncodeToString([]byte(pin))} {
 			if bytes.Contains(all, []byte(form)) {
 				t.Errorf("a PIN is in material, file, status or error as %q", form)
@@ -165,8 +174,25 @@ func testPINOfAnotherKey(t *testing.T, h Harness) {
 		return
 	}
 	s, a, _ := unlocked(t, h, time.Hour)
-	b := s.create(withPIN(wrongPIN))
+	if h.SharedPIN {
+		sharedPIN(s, a)
+		return
+	}
+	b := s.create(withPIN(h.WrongPIN))
 	s.wantLocked("another key", b)
-	wantKind(t, "the first key's PIN", s.Unlock(s.ctx(), b, []byte(rightPIN), time.Now().Add(time.Hour)), keys.PINRequired)
+	wantKind(t, "the first key's PIN", s.Unlock(s.ctx(), b, []byte(h.PIN), time.Now().Add(time.Hour)), keys.PINRequired)
 	s.wantSigns(a)
+}
+
+// sharedPIN: one PIN opens every key of the device, each by itself. A wrong PIN
+// for one does not lock another.
+func sharedPIN(s *subject, a keys.Material) {
+	s.t.Helper()
+	b := s.create(s.withPIN())
+	s.wantLocked("another key of the same device", b)
+	wantKind(s.t, "a wrong PIN", s.Unlock(s.ctx(), b, []byte(s.h.WrongPIN), time.Now().Add(time.Hour)), keys.PINRequired)
+	s.wantLocked("after a wrong PIN", b)
+	s.wantSigns(a)
+	s.unlock(b, time.Now().Add(time.Hour))
+	s.wantSigns(b)
 }

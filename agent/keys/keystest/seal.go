@@ -18,6 +18,7 @@ type secret struct {
 	Scheme  keys.Scheme
 	PIN     []byte
 	Private []byte // PKCS #8
+	Card    *keys.Place
 }
 
 // A record is the device member of a Memory's materials: like a TPM's, of use
@@ -54,7 +55,7 @@ func (m *Memory) material(s secret) (keys.Material, error) {
 		return keys.Material{}, err
 	}
 	device, err := json.Marshal(record{Device: m.id, Sealed: m.aead().Seal(nil, nil, plain, nil)})
-	return keys.Material{Backend: m.Name(), Public: public, Device: device, PIN: len(s.PIN) > 0}, err
+	return keys.Material{Backend: m.Name(), Public: public, Device: device, PIN: len(s.PIN) > 0, Card: s.Card}, err
 }
 
 // unseal opens a material and compares it with what was made.
@@ -67,10 +68,14 @@ func (m *Memory) unseal(mat keys.Material) (*secret, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !bytes.Equal(public, mat.Public) || mat.PIN != (len(s.PIN) > 0) {
+	if !bytes.Equal(public, mat.Public) || mat.PIN != (len(s.PIN) > 0) || !samePlace(mat.Card, s.Card) {
 		return nil, &keys.Error{Kind: keys.KeyMismatch, Message: "the record does not say what the device holds"}
 	}
 	return s, nil
+}
+
+func samePlace(a, b *keys.Place) bool {
+	return a == b || a != nil && b != nil && *a == *b
 }
 
 func (m *Memory) open(mat keys.Material) (*secret, error) {
