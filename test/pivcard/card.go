@@ -3,6 +3,8 @@ package pivcard
 import (
 	"cmp"
 	"fmt"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 )
@@ -12,6 +14,23 @@ type Firmware [3]byte
 
 // String returns the version as people write it.
 func (f Firmware) String() string { return fmt.Sprintf("%d.%d.%d", f[0], f[1], f[2]) }
+
+// ParseFirmware reads a version such as 5.4.3.
+func ParseFirmware(s string) (Firmware, error) {
+	var f Firmware
+	parts := strings.Split(s, ".")
+	if len(parts) != len(f) {
+		return f, fmt.Errorf("%q is no version such as 5.4.3", s)
+	}
+	for i, part := range parts {
+		n, err := strconv.ParseUint(part, 10, 8)
+		if err != nil {
+			return f, fmt.Errorf("%q is no version such as 5.4.3", s)
+		}
+		f[i] = byte(n)
+	}
+	return f, nil
+}
 
 // AtLeast reports whether f is other or newer.
 func (f Firmware) AtLeast(other Firmware) bool {

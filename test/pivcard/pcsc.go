@@ -13,14 +13,12 @@ import (
 // Commands of pcscd's own socket (pcsc-lite 1.9, winscard_msg.h). Numbers are
 // in the machine's byte order.
 const (
-	pcscEstablish  = 0x01
-	pcscConnect    = 0x04
-	pcscDisconnect = 0x06
-	pcscBegin      = 0x07
-	pcscEnd        = 0x08
-	pcscTransmit   = 0x09
-	pcscVersion    = 0x11
-	pcscReaders    = 0x12
+	pcscEstablish = 0x01
+	pcscConnect   = 0x04
+	pcscBegin     = 0x07
+	pcscTransmit  = 0x09
+	pcscVersion   = 0x11
+	pcscReaders   = 0x12
 )
 
 // Constants of the PC/SC interface (pcsclite.h).
@@ -163,6 +161,18 @@ func (c *pcscClient) connect(reader string, share uint32) error {
 		return err
 	}
 	c.card = body.Card
+	return result(body.Result)
+}
+
+// begin starts a transaction: other clients that share the card wait.
+func (c *pcscClient) begin() error {
+	body := struct {
+		Card   int32
+		Result uint32
+	}{Card: c.card}
+	if err := c.call(pcscBegin, &body); err != nil {
+		return err
+	}
 	return result(body.Result)
 }
 

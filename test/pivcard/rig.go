@@ -67,9 +67,12 @@ func New(dir string, slots int) (*Rig, error) {
 		return nil, err
 	}
 	r.cards = make([]*insertion, r.slots)
-	var err error
-	r.proc, err = launchPCSCD(r.run(), r.conf(), r.slots)
-	return r, err
+	p, err := launchPCSCD(r.run(), r.conf(), r.slots)
+	if err != nil {
+		return nil, err
+	}
+	r.proc = p
+	return r, nil
 }
 
 func (r *Rig) run() string  { return filepath.Join(r.dir, "run") }
