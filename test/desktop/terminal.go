@@ -1,0 +1,84 @@
+package desktop
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// A Terminal is one that a person sits at: a window of a tmux server that nobody
+// else uses.
+type Terminal struct {
+	tb     TB
+	socket string
+}
+
+// OpenTerminal opens a terminal in which a shell runs command, with env as its
+// whole environment. It closes with the test, and what runs in it ends.
+func OpenTerminal(tb TB, env []string, command string) *Terminal {
+	tb.Helper()
+	dir, err := os.MkdirTemp("", "term-") // a socket's path has at most 107 bytes
+	if err != nil {
+		tb.Fatalf("a terminal: %v", err)
+	}
+	tb.Cleanup(func() { _ = os.RemoveAll(dir) })
+	t := &Terminal{tb: tb, socket: filepath.Join(dir, "tmux")}
+	env = append([]string{"TERM=screen", "PATH=/usr/local/bin:/usr/bin:/bin", "LANG=C.UTF-8"}, env...)
+	server := start(tb, env, "", "tmux", "-S", t.socket, "-f", "/dev/null", "-D")
+	server.wait("tmux", func() error {
+		out, err := t.command("new-session", "-d", "-x", "100", "-y", "40", command).CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("%w: %s", err, out)
+		}
+		return nil
+	})
+	return t
+}
+
+// command is a call of this terminal's own tmux server, which reads no
+// configuration of the user's.
+func (t *Terminal) command(args ...string) *exec.Cmd {
+	return exec.Command("tmux", append([]string{"-S", t.socket, "-f", "/dev/null"}, args...)...)
+}
+
+// Screen returns what is on the screen now; it is empty when the terminal has
+// closed.
+func (t *Terminal) Screen() string {
+	out, _ := t.command("capture-pane", "-p").Output()
+	return string(out)
+}
+
+// Await returns the screen once text is on it.
+func (t *Terminal) Await(text string) string {
+	t.tb.Helper()
+	for until := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+		screen := t.Screen()
+		if strings.Contains(screen, text) {
+			return screen
+		}
+		if time.Now().After(until) {
+			t.tb.Fatalf("%q does not come up on the terminal:\n%s", text, screen)
+		}
+	}
+}
+
+// Type types a text, and then Enter.
+func (t *Terminal) Type(text string) {
+	t.tb.Helper()
+	for _, args := range [][]string{{"send-keys", "-l", text}, {"send-keys", "Enter"}} {
+		if out, err := t.command(args...).CombinedOutput(); err != nil {
+			t.tb.Fatalf("tmux %s: %v: %s", args[0], err, out)
+		}
+	}
+}
+
+// Press presses one key, by tmux's name for it: Escape, C-c.
+func (t *Terminal) Press(key string) {
+	t.tb.Helper()
+	if out, err := t.command("send-keys", key).CombinedOutput(); err != nil {
+		t.tb.Fatalf("tmux send-keys: %v: %s", err, out)
+	}
+}
