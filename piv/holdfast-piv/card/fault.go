@@ -1,0 +1,114 @@
+package card
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"holdfast/agent/keys"
+	"holdfast/piv/holdfast-piv/pcsc"
+	"holdfast/piv/wire"
+)
+
+// fault names what went wrong, and lets go of a connection that is of no more
+// use. What is named already stays as it is.
+func (s *Session) fault(err error) error {
+	var named *wire.Error
+	if _, ok := keys.AsError(err); ok || errors.As(err, &named) {
+		return err
+	}
+	code, ok := codeOf(err)
+	if !ok && s.yk != nil {
+		// piv-go drops the code of some errors, but the connection remembers.
+		code, ok = codeOf(s.raw.State())
+	}
+	if ok {
+		s.drop()
+		return s.gone(code, err)
+	}
+	if status, ok := statusOf(err); ok {
+		return answered(status)
+	}
+	return &keys.Error{Kind: keys.DeviceFailed, Message: "the card's answer makes no sense", Err: err}
+}
+
+// gone is the fault of a connection that is no more. A card that was taken out
+// takes the PIN along.
+func (s *Session) gone(code pcsc.Code, err error) error {
+	if code == pcsc.NotTransacted || code == pcsc.CommError {
+		code = whatHappened(s.reader, code)
+	}
+	if code == pcsc.RemovedCard || code == pcsc.NoSmartcard || code == pcsc.UnknownReader {
+		s.vault.Lock("")
+	}
+	return readerFault(s.reader, code, err)
+}
+
+// whatHappened looks whether a command failed because the card or its reader
+// went.
+func whatHappened(reader string, code pcsc.Code) pcsc.Code {
+	now, err := pcsc.Readers()
+	if err != nil {
+		return code
+	}
+	for _, r := range now {
+		if r.Name == reader && r.Present {
+			return code
+		}
+	}
+	return pcsc.RemovedCard
+}
+
+// Fault names an error of package pcsc. The reader may be empty.
+func Fault(reader string, err error) error {
+	if code, ok := codeOf(err); ok {
+		return readerFault(reader, code, err)
+	}
+	return &keys.Error{Kind: keys.DeviceFailed, Message: "the card's answer makes no sense", Err: err}
+}
+
+const reinsert = "take the card out and put it in again"
+
+func readerFault(reader string, code pcsc.Code, err error) error {
+	e := &keys.Error{Kind: keys.DeviceFailed, Hint: reinsert, Err: err}
+	switch code {
+	case pcsc.NoService, pcsc.ServiceStopped:
+		e.Kind, e.Message, e.Hint = keys.DeviceAbsent, "pcscd is not running", "install pcscd, then: systemctl enable --now pcscd.socket"
+	case pcsc.SecurityViolation:
+		e.Kind, e.Message, e.Hint = keys.DeviceAbsent, "pcscd does not let this user use cards", "see polkit(8): the action is org.debian.pcsc-lite.access_pcsc"
+	case pcsc.NoReaders, pcsc.UnknownReader, pcsc.ReaderUnavailable:
+		e.Kind, e.Message, e.Hint = keys.DeviceAbsent, fmt.Sprintf("there is no reader %q", reader), "insert the card"
+	case pcsc.NoSmartcard, pcsc.RemovedCard:
+		e.Kind, e.Message, e.Hint = keys.DeviceAbsent, fmt.Sprintf("there is no card in the reader %q", reader), "insert the card"
+	case pcsc.ResetCard, pcsc.InvalidHandle:
+		e.Kind, e.Message, e.Hint = keys.DeviceAbsent, "the connection to the card was cut", "try again"
+	case pcsc.SharingViolation:
+		e.Kind, e.Message, e.Hint = keys.Busy, "the reader is in use by "+holder(), "try again when it is done; holdfast doctor tells more"
+		e.RetryAfter = 2 * time.Second
+	case pcsc.UnresponsiveCard, pcsc.UnpoweredCard:
+		e.Message = "the card does not answer its reader"
+	default:
+		e.Message = "the connection to the card failed"
+	}
+	return e
+}
+
+// answered is the fault of a status word that nobody expected.
+func answered(status uint16) error {
+	e := &keys.Error{Kind: keys.DeviceFailed, Message: "the card answers " + hex4(status)}
+	if status == statusNoSpace {
+		e.Message, e.Hint = "there is no room on the card", "remove what it need not hold"
+	}
+	return e
+}
+
+// Status words (NIST SP 800-73-4 part 2, section 5.6).
+const (
+	statusSecurity     = 0x6982 // PIN, touch or management key is missing
+	statusBlocked      = 0x6983
+	statusWrongData    = 0x6a80
+	statusNotFound     = 0x6a82
+	statusNoSpace      = 0x6a84
+	statusNoReference  = 0x6a88
+	statusNotSupported = 0x6d00
+)

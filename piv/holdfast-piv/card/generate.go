@@ -1,0 +1,159 @@
+package card
+
+import (
+	"bytes"
+	"crypto"
+	"crypto/x509"
+	"fmt"
+
+	"github.com/go-piv/piv-go/v2/piv"
+
+	"holdfast/agent/keys"
+	"holdfast/piv/wire"
+)
+
+// generate makes a key in a slot, and returns what the card says of it.
+func (s *Session) generate(r *wire.Request, reply *wire.Reply) error {
+	slot, err := slotOf(r.Slot)
+	if err != nil {
+		return err
+	}
+	options, err := s.options(r)
+	if err != nil {
+		return err
+	}
+	if err := s.vacant(slot, r.Overwrite); err != nil {
+		return err
+	}
+	if err := s.factoryRefused(r); err != nil {
+		return err
+	}
+	management, err := s.managementKey(r.ManagementKey, r.PIN)
+	if err != nil {
+		return err
+	}
+	defer clear(management)
+	delete(s.proven, r.Slot)
+	public, err := s.yk.GenerateKey(management, slot, options)
+	if err != nil {
+		return err
+	}
+	return s.made(slot, public, reply)
+}
+
+// options checks what is asked for against what the firmware can.
+func (s *Session) options(r *wire.Request) (piv.Key, error) {
+	algorithm, ok := map[string]piv.Algorithm{
+		"ES256/0": piv.AlgorithmEC256, "ES384/0": piv.AlgorithmEC384, "RS256/0": piv.AlgorithmRSA2048,
+		"RS256/2048": piv.AlgorithmRSA2048, "RS256/3072": piv.AlgorithmRSA3072, "RS256/4096": piv.AlgorithmRSA4096,
+	}[fmt.Sprintf("%s/%d", r.Algorithm, r.RSABits)]
+	key := piv.Key{Algorithm: algorithm, PINPolicy: pinPolicyOf(r.PINPolicy), TouchPolicy: touchPolicyOf(r.TouchPolicy)}
+	if !ok || key.PINPolicy == 0 || key.TouchPolicy == 0 {
+		return key, &keys.Error{Kind: keys.BadRequest, Message: "no card makes such a key",
+			Hint: "ES256, ES384, or RS256 with 2048, 3072 or 4096 bits; PIN never, once or always; touch never, always or cached"}
+	}
+	large := algorithm == piv.AlgorithmRSA3072 || algorithm == piv.AlgorithmRSA4096
+	switch {
+	case !s.since(4, 0, 0), key.TouchPolicy == piv.TouchPolicyCached && !s.since(4, 3, 0):
+		return key, s.tooOld("cannot make a key with these policies")
+	case large && !s.since(5, 7, 0):
+		return key, s.tooOld("makes RSA keys of 2048 bits alone")
+	case r.Algorithm == string(keys.RS256) && s.since(4, 2, 6) && !s.since(4, 3, 5):
+		return key, s.tooOld("makes RSA keys that can be broken (ROCA, CVE-2017-15361)")
+	}
+	return key, nil
+}
+
+func (s *Session) tooOld(does string) error {
+	f := s.firmware
+	return &keys.Error{Kind: keys.Unsupported, Message: fmt.Sprintf("card %d has firmware %d.%d.%d, which %s", s.serial, f.Major, f.Minor, f.Patch, does), Hint: "--algorithm ES256"}
+}
+
+func pinPolicyOf(p keys.Policy) piv.PINPolicy {
+	for theirs, ours := range pinPolicies {
+		if ours == p {
+			return theirs
+		}
+	}
+	return 0
+}
+
+func touchPolicyOf(p keys.Policy) piv.TouchPolicy {
+	for theirs, ours := range touchPolicies {
+		if ours == p {
+			return theirs
+		}
+	}
+	return 0
+}
+
+// vacant refuses to destroy what is in the slot, unless that was asked for.
+func (s *Session) vacant(slot piv.Slot, overwrite bool) error {
+	if overwrite {
+		return nil
+	}
+	found, err := s.look(slot)
+	if err != nil || found == nil {
+		return err
+	}
+	what := "a key"
+	if found.Generated == nil {
+		what = "a certificate"
+	}
+	return &keys.Error{Kind: keys.BadRequest, Message: fmt.Sprintf("in slot %v of card %d is %s", slot, s.serial, what), Hint: "choose another slot; --overwrite destroys what is there"}
+}
+
+// made completes the answer with what the card itself says of the new key, and
+// removes the certificate of the key that was there before.
+func (s *Session) made(slot piv.Slot, public crypto.PublicKey, reply *wire.Reply) error {
+	der, err := x509.MarshalPKIXPublicKey(public)
+	if err != nil {
+		return err
+	}
+	old, err := s.certificateIn(slot)
+	if err != nil {
+		return err
+	}
+	if old != nil {
+		if err := put(s.raw, slot.Object, nil); err != nil {
+			return err
+		}
+	}
+	if reply.Attestation, err = s.attestation(slot); err != nil {
+		return err
+	}
+	if len(reply.Attestation) > 0 {
+		err = sameKey(reply.Attestation[0], der)
+	}
+	if err != nil {
+		return err
+	}
+	reply.Slot, err = s.look(slot)
+	if err != nil {
+		return err
+	}
+	if reply.Slot == nil { // a firmware that tells nothing
+		generated := true
+		reply.Slot = &keys.CardSlot{Slot: slot.String(), Generated: &generated}
+		describe(reply.Slot, public)
+	}
+	if !bytes.Equal(reply.Slot.Public, der) {
+		return errOtherKey
+	}
+	s.proven[slot.String()] = der
+	return nil
+}
+
+var errOtherKey = &keys.Error{Kind: keys.KeyMismatch, Message: "the card says different things of the key that it has made"}
+
+func sameKey(attestation, public []byte) error {
+	certificate, err := x509.ParseCertificate(attestation)
+	if err != nil {
+		return err
+	}
+	der, err := x509.MarshalPKIXPublicKey(certificate.PublicKey)
+	if err != nil || !bytes.Equal(der, public) {
+		return errOtherKey
+	}
+	return nil
+}

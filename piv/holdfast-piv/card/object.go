@@ -1,0 +1,74 @@
+package card
+
+// Data objects by tag (NIST SP 800-73-4 part 1, table 3; the second is Yubico's,
+// see ykman's pivman).
+const (
+	objectPrinted = 0x5fc109 // Printed Information: readable with the PIN, so that the management key is kept here
+	objectAdmin   = 0x5fff00 // says how PIN, PUK and management key are handled
+)
+
+// Tags in objectPrinted, as ykman and yubico-piv-tool have them, and one of our
+// own: the key that is about to replace the other, which those pass over.
+const (
+	tagProtected    = 0x88
+	tagProtectedKey = 0x89
+	tagProtectedNew = 0x8a
+)
+
+func objectName(tag uint32) []byte {
+	return []byte{0x5c, 3, byte(tag >> 16), byte(tag >> 8), byte(tag)}
+}
+
+// get reads a data object. One that is not there is empty.
+func get(t transmitter, tag uint32) ([]byte, error) {
+	answer, err := send(t, insGetData, 0x3f, 0xff, objectName(tag))
+	if status, ok := statusOf(err); ok && status == statusNotFound {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return only(answer, 0x53)
+}
+
+// put writes a data object, for which the management key must have been proved.
+// An empty one is removed.
+func put(t transmitter, tag uint32, value []byte) error {
+	data := append(objectName(tag), tlv(0x53, value)...)
+	defer clear(data)
+	_, err := send(t, insPutData, 0x3f, 0xff, data)
+	return err
+}
+
+// protectedKeys returns the management keys that the card keeps, which is one,
+// or two after a set-up that was interrupted. The PIN must have been proved. The
+// caller wipes them.
+func (s *Session) protectedKeys() ([][]byte, error) {
+	printed, err := get(s.raw, objectPrinted)
+	if err != nil || len(printed) == 0 {
+		return nil, err
+	}
+	defer clear(printed)
+	return parseProtected(printed), nil
+}
+
+// parseProtected returns copies of the keys in objectPrinted. One that is not laid
+// out like this holds none: the object may serve what it was made for.
+func parseProtected(b []byte) [][]byte {
+	inner, err := only(b, tagProtected)
+	if err != nil {
+		return nil
+	}
+	all, err := fields(inner)
+	if err != nil {
+		return nil
+	}
+	var kept [][]byte
+	for _, f := range all {
+		size := len(f.value)
+		if (f.tag == tagProtectedKey || f.tag == tagProtectedNew) && (size == 16 || size == 24 || size == 32) {
+			kept = append(kept, append([]byte(nil), f.value...))
+		}
+	}
+	return kept
+}

@@ -1,0 +1,152 @@
+package card
+
+import (
+	"bytes"
+	"fmt"
+
+	"holdfast/agent/keys"
+	"holdfast/piv/holdfast-piv/vault"
+	"holdfast/piv/wire"
+)
+
+// pinSize is a PIN's or PUK's size on its way to the card, padded with ff (NIST
+// SP 800-73-4, part 2, section 2.4.3).
+const pinSize = 8
+
+// padded returns a copy of the secrets in the card's form, one after the other.
+func padded(secrets ...[]byte) []byte {
+	all := bytes.Repeat([]byte{0xff}, pinSize*len(secrets))
+	for i, secret := range secrets {
+		copy(all[pinSize*i:pinSize*(i+1)], secret)
+	}
+	return all
+}
+
+// unlock proves the PIN and keeps it for one key.
+func (s *Session) unlock(r *wire.Request, _ *wire.Reply) error {
+	if err := keys.CheckCardPIN(r.PIN); err != nil {
+		return err
+	}
+	epoch := s.vault.Epoch()
+	if err := s.prove(r.Slot, r.Public); err != nil {
+		return err
+	}
+	if err := s.verify(r.PIN); err != nil {
+		return err
+	}
+	if !s.vault.Keep(vault.KeyOf(r.Slot, r.Public), r.PIN, r.Until, epoch) {
+		return &keys.Error{Kind: keys.PINRequired, Message: "the key was locked while it was being unlocked", Hint: "unlock it again"}
+	}
+	return nil
+}
+
+// verify proves a PIN that may be wrong to the card: it spends a try, but never
+// the last.
+func (s *Session) verify(pin []byte) error {
+	if err := s.spare(refPIN); err != nil {
+		return err
+	}
+	return s.login(pin)
+}
+
+// login is VERIFY. When it is refused, nothing that is kept is right any more.
+func (s *Session) login(pin []byte) error {
+	data := padded(pin)
+	defer clear(data)
+	s.sent, s.verified, s.counted = true, false, false
+	_, err := send(s.raw, insVerify, 0, refPIN, data)
+	if err != nil {
+		return s.refused(refPIN, err)
+	}
+	s.verified, s.counted = true, true
+	return nil
+}
+
+// refused names a wrong PIN or PUK, and forgets the PIN that was kept when it is
+// the PIN.
+func (s *Session) refused(ref byte, err error) error {
+	status, ok := statusOf(err)
+	if !ok {
+		return err
+	}
+	tries := -1
+	switch {
+	case status == statusBlocked:
+		tries = 0
+	case status>>8 == 0x63: // old firmware answers 630x instead of 63cx
+		tries = int(status & 0xf)
+	default:
+		return err
+	}
+	if ref == refPIN {
+		s.vault.Lock("")
+	}
+	return s.wrong(ref, tries)
+}
+
+// names of PIN and PUK for people.
+var names = map[byte]string{refPIN: "PIN", refPUK: "PUK"}
+
+// wrong says how many tries a wrong PIN or PUK has left.
+func (s *Session) wrong(ref byte, tries int) error {
+	e := &wire.Error{Kind: keys.PINRequired, Tries: &tries,
+		Message: fmt.Sprintf("the %s of card %d is another one; %d tries are left", names[ref], s.serial, tries)}
+	if tries == 1 {
+		e.Message = fmt.Sprintf("the %s of card %d is another one; one try is left, which is not spent here", names[ref], s.serial)
+	}
+	if tries <= 1 {
+		e.Hint = s.unblockHint(ref)
+	}
+	if tries == 0 {
+		e.Kind, e.Message = keys.PINBlocked, fmt.Sprintf("the %s of card %d is blocked", names[ref], s.serial)
+	}
+	return e
+}
+
+func (s *Session) unblockHint(ref byte) string {
+	if ref == refPUK {
+		return "without its PUK a card can only be reset, and loses its keys: ykman piv reset"
+	}
+	return fmt.Sprintf("holdfast piv unblock --card %d, with the PUK", s.serial)
+}
+
+// spare returns a pin-blocked error unless the card would stand a wrong PIN or
+// PUK and still have a try left.
+func (s *Session) spare(ref byte) error {
+	tries, err := s.tries(ref)
+	if err != nil || tries == nil || *tries > 1 {
+		s.counted = s.counted || err == nil && ref == refPIN
+		return err
+	}
+	e := &wire.Error{Kind: keys.PINBlocked, Tries: tries, Hint: s.unblockHint(ref),
+		Message: fmt.Sprintf("the %s of card %d has one try left, which is not spent", names[ref], s.serial)}
+	if *tries == 0 {
+		e.Message = fmt.Sprintf("the %s of card %d is blocked", names[ref], s.serial)
+	}
+	return e
+}
+
+// tries returns how many tries are left, or nil when that cannot be told: before
+// firmware 5.3 the PUK's never, and the PIN's not while it is verified, when all
+// are left.
+func (s *Session) tries(ref byte) (*int, error) {
+	if s.since(5, 3, 0) {
+		m, err := metadataOf(s.raw, ref)
+		return m.tries, err
+	}
+	if ref != refPIN {
+		return nil, nil
+	}
+	_, err := send(s.raw, insVerify, 0, refPIN, nil)
+	status, ok := statusOf(err)
+	tries := int(status & 0xf)
+	switch {
+	case err == nil:
+		return nil, nil
+	case ok && status == statusBlocked:
+		tries = 0
+	case !ok || status>>8 != 0x63:
+		return nil, err
+	}
+	return &tries, nil
+}

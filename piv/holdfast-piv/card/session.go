@@ -1,0 +1,168 @@
+// Package card does the work of holdfast-piv on one card: it opens the reader,
+// makes sure that the right card is in it, and runs what package piv/wire asks
+// for.
+//
+// Start at [Session.Do]. piv-go speaks to the card; what it does not export, and
+// everything that carries a PIN, goes over the same connection by our own
+// commands, so that a PIN is a slice that can be cleared and never a string.
+//
+// A call into a card that does not answer never returns: whoever runs a Session
+// must be able to end its process. piv-go panics on some malformed answers; [Session.Do]
+// reports those as an error, and its process should end as well.
+package card
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/go-piv/piv-go/v2/piv"
+
+	"holdfast/agent/keys"
+	"holdfast/piv/holdfast-piv/pcsc"
+	"holdfast/piv/holdfast-piv/vault"
+	"holdfast/piv/wire"
+)
+
+// A Session works with the card in one reader. It is not safe for concurrent use.
+type Session struct {
+	vault *vault.Vault
+
+	reader   string
+	yk       *piv.YubiKey // nil while no connection is open
+	raw      *pcsc.Card   // the same connection
+	firmware piv.Version
+	serial   uint32
+
+	verified bool              // the PIN, on this connection
+	counted  bool              // the tries left were read on this connection
+	proven   map[string][]byte // public keys that were compared on this connection, by slot
+
+	sent   bool // a PIN or PUK of the request under way has reached the card
+	broken bool
+}
+
+// New returns a session without a connection. What is unlocked is kept in v.
+func New(v *vault.Vault) *Session { return &Session{vault: v} }
+
+// Broken reports that the process should end when it has said what there is to
+// say: piv-go holds a reader that it cannot let go of, or has panicked.
+func (s *Session) Broken() bool { return s.broken }
+
+// operations is what a session can do with an open card whose serial number is
+// the one asked for.
+var operations = map[wire.Op]func(*Session, *wire.Request, *wire.Reply) error{
+	wire.Slot:     (*Session).slot,
+	wire.Generate: (*Session).generate,
+	wire.Sign:     (*Session).sign,
+	wire.Unlock:   (*Session).unlock,
+}
+
+// Do runs one request and returns the reply to it. The caller wipes the request.
+func (s *Session) Do(r *wire.Request) *wire.Reply {
+	reply := &wire.Reply{ID: r.ID}
+	s.sent = false
+	if err := s.run(r, reply); err != nil {
+		reply = &wire.Reply{ID: r.ID, Error: wire.FromError(s.fault(err))}
+		reply.Error.Unsent = !s.sent
+	}
+	return reply
+}
+
+// run recovers from piv-go's panics. Nothing is known of the connection then.
+func (s *Session) run(r *wire.Request, reply *wire.Reply) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			s.broken = true
+			err = &keys.Error{Kind: keys.DeviceFailed, Message: fmt.Sprintf("the card's answer makes no sense: %v", p)}
+		}
+	}()
+	if r.Op == wire.Identify {
+		return identify(r.Reader, reply)
+	}
+	do := operations[r.Op]
+	if do == nil {
+		return &keys.Error{Kind: keys.BadRequest, Message: fmt.Sprintf("operation %.20q is not known", r.Op)}
+	}
+	if err := s.open(r.Reader, r.Serial); err != nil {
+		return err
+	}
+	return do(s, r, reply)
+}
+
+// open connects to the card in the reader, unless it is connected already, and
+// makes sure that it is the card with the serial number.
+func (s *Session) open(reader string, serial uint32) error {
+	if s.yk != nil && s.reader != reader {
+		s.Release()
+	}
+	if s.yk == nil {
+		if err := s.connect(reader); err != nil {
+			return err
+		}
+	}
+	if s.serial != serial {
+		there := s.serial
+		s.Release()
+		return &keys.Error{Kind: keys.KeyMismatch,
+			Message: fmt.Sprintf("the key is on card %d, and in the reader is card %d", serial, there),
+			Hint:    fmt.Sprintf("insert card %d", serial)}
+	}
+	return nil
+}
+
+func (s *Session) connect(reader string) error {
+	s.reader = reader
+	yk, err := piv.Open(reader)
+	if err != nil {
+		// Only before it has a handle does piv-go leave nothing behind.
+		s.broken = !strings.HasPrefix(err.Error(), "connecting to smart card")
+		return err
+	}
+	raw, err := borrow(yk)
+	if err != nil {
+		yk.Close()
+		return err
+	}
+	s.yk, s.raw, s.firmware, s.proven = yk, raw, yk.Version(), map[string][]byte{}
+	s.verified, s.counted = false, false
+	s.serial, err = yk.Serial()
+	return err
+}
+
+// managementAID names an application that every YubiKey has.
+var managementAID = []byte{0xa0, 0x00, 0x00, 0x05, 0x27, 0x47, 0x11, 0x17}
+
+// Release lets go of the card, so that other programs can use it. The card
+// would stay verified for them: it is made to forget the PIN first, by selecting
+// another application, or else by a reset.
+func (s *Session) Release() {
+	if s.yk == nil {
+		return
+	}
+	if s.verified {
+		if _, err := send(s.raw, insSelect, 0x04, 0, managementAID); err != nil {
+			_ = s.raw.Reset() // a card that is gone has forgotten
+		}
+	}
+	s.drop()
+}
+
+// drop closes a connection as it is.
+func (s *Session) drop() {
+	if s.yk != nil {
+		_ = s.yk.Close() // the card may be gone
+	}
+	s.yk, s.raw, s.serial, s.verified, s.counted, s.proven = nil, nil, 0, false, false, nil
+}
+
+// since reports whether the firmware is of the version or a later one.
+func (s *Session) since(major, minor, patch int) bool {
+	f := s.firmware
+	switch {
+	case f.Major != major:
+		return f.Major > major
+	case f.Minor != minor:
+		return f.Minor > minor
+	}
+	return f.Patch >= patch
+}

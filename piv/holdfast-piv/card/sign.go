@@ -1,0 +1,110 @@
+package card
+
+import (
+	"crypto"
+	"crypto/rand"
+	"fmt"
+	"time"
+
+	"github.com/go-piv/piv-go/v2/piv"
+
+	"holdfast/agent/keys"
+	"holdfast/piv/holdfast-piv/vault"
+	"holdfast/piv/wire"
+)
+
+// sign signs a digest. The PIN goes to the card as the key's policy says; piv-go
+// does not see it, since it would take any error of the card for a PIN that is
+// needed.
+func (s *Session) sign(r *wire.Request, reply *wire.Reply) error {
+	slot, err := slotOf(r.Slot)
+	if err != nil {
+		return err
+	}
+	public, err := signable(r)
+	if err != nil {
+		return err
+	}
+	if err := s.prove(r.Slot, r.Public); err != nil {
+		return err
+	}
+	if err := s.present(r); err != nil {
+		return err
+	}
+	private, err := s.yk.PrivateKey(slot, public, piv.KeyAuth{PINPolicy: piv.PINPolicyNever})
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	reply.Signature, err = private.(crypto.Signer).Sign(rand.Reader, r.Digest, r.Scheme.SignerOpts())
+	if status, ok := statusOf(err); ok {
+		return s.unsigned(r, status, time.Since(began))
+	}
+	return err
+}
+
+// signable returns the key of a request whose scheme fits the key and whose digest
+// fits the scheme.
+func signable(r *wire.Request) (crypto.PublicKey, error) {
+	public, err := keys.ParsePublic(r.Public)
+	if err != nil {
+		return nil, &keys.Error{Kind: keys.BadRequest, Message: err.Error()}
+	}
+	algorithm, _, err := keys.AlgorithmOf(public)
+	if err != nil {
+		return nil, err
+	}
+	for _, purpose := range keys.Purposes() {
+		scheme, err := keys.SchemeFor(algorithm, purpose)
+		if err == nil && scheme == r.Scheme && len(r.Digest) == scheme.Hash().Size() {
+			return public, nil
+		}
+	}
+	return nil, &keys.Error{Kind: keys.BadRequest,
+		Message: fmt.Sprintf("%d bytes for scheme %.40q do not fit a key of algorithm %s", len(r.Digest), r.Scheme, algorithm)}
+}
+
+// present proves the PIN that is kept for the key, when the key's policy wants one
+// and the card has not seen it yet. A key that is locked is not used, even when
+// the card would: it was another key that was unlocked.
+func (s *Session) present(r *wire.Request) error {
+	switch r.PINPolicy {
+	case keys.PolicyNever:
+		return nil
+	case keys.PolicyOnce, keys.PolicyAlways:
+	default:
+		return &keys.Error{Kind: keys.BadRequest, Message: fmt.Sprintf("PIN policy %.20q is not known", r.PINPolicy)}
+	}
+	pin := s.vault.Get(vault.KeyOf(r.Slot, r.Public))
+	defer clear(pin)
+	if pin == nil {
+		return &keys.Error{Kind: keys.PINRequired, Message: fmt.Sprintf("the key in slot %s of card %d wants the card's PIN", r.Slot, s.serial), Hint: "holdfast unlock"}
+	}
+	if s.verified && r.PINPolicy == keys.PolicyOnce {
+		return nil
+	}
+	if s.counted {
+		return s.login(pin)
+	}
+	return s.verify(pin) // somebody may have changed the PIN while the card was let go
+}
+
+// briefly is how soon a card says that a PIN is missing; it waits 15 s for a touch.
+const briefly = 5 * time.Second
+
+// unsigned is the fault of a signature that the card refused. The PIN is in
+// order, so that a missing condition is a touch.
+func (s *Session) unsigned(r *wire.Request, status uint16, waited time.Duration) error {
+	touch := r.TouchPolicy == keys.PolicyAlways || r.TouchPolicy == keys.PolicyCached
+	switch {
+	case status == statusSecurity && (touch || waited > briefly):
+		return &keys.Error{Kind: keys.TouchTimeout, Message: fmt.Sprintf("nobody touched card %d", s.serial), Hint: "try again, and touch the card while it blinks"}
+	case status == statusSecurity:
+		s.verified = false
+		return &keys.Error{Kind: keys.PINRequired, Message: fmt.Sprintf("card %d wants its PIN for slot %s", s.serial, r.Slot), Hint: "holdfast unlock"}
+	case status == statusNoReference || status == statusNotFound:
+		delete(s.proven, r.Slot)
+		return &keys.Error{Kind: keys.KeyLost, Message: fmt.Sprintf("there is no key in slot %s of card %d", r.Slot, s.serial)}
+	}
+	return answered(status)
+}

@@ -1,0 +1,26 @@
+// Package pcsc is what holdfast-piv needs of PC/SC beyond piv-go: which readers
+// there are and what happens to them, and commands of our own on a card.
+//
+// Start at [Watch] for readers and at [Connect] for a card. Every buffer and every
+// loop has a bound, and an odd answer is an error, never a panic.
+//
+// It does not protect against a card or a driver that never answers: such a call
+// hangs, and only the end of the process ends it.
+package pcsc
+
+// #cgo pkg-config: libpcsclite
+// #include <winscard.h>
+import "C"
+
+// session is a connection to pcscd.
+type session struct{ handle C.SCARDCONTEXT }
+
+func establish() (*session, error) {
+	var s session
+	if err := check(C.SCardEstablishContext(C.SCARD_SCOPE_SYSTEM, nil, nil, &s.handle)); err != nil {
+		return nil, err
+	}
+	return &s, nil
+}
+
+func (s *session) release() { C.SCardReleaseContext(s.handle) }

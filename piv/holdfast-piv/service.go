@@ -1,0 +1,110 @@
+package main
+
+import (
+	"errors"
+	"io"
+	"sync"
+	"time"
+
+	"holdfast/piv/holdfast-piv/card"
+	"holdfast/piv/holdfast-piv/vault"
+	"holdfast/piv/wire"
+)
+
+// idle is how long the card is kept after the last request: another one often
+// follows, and other programs want it too.
+const idle = 2 * time.Second
+
+// A service answers requests. One goroutine reads them, and answers those that
+// need no card; one works with the card. Neither waits for the other, so that the
+// end of the input ends the process while the card hangs.
+type service struct {
+	in    io.Reader
+	vault *vault.Vault
+	card  *card.Session // the worker's
+
+	writing sync.Mutex
+	out     io.Writer
+}
+
+// errOrder is a backend that does not wait for its reply.
+var errOrder = errors.New("a request came before the last one was answered")
+
+// run returns nil when the input has ended, and otherwise why there is no more to
+// be done.
+func (s *service) run() error {
+	work, locked, failed := make(chan *wire.Request), make(chan struct{}, 1), make(chan error, 2)
+	busy := make(chan struct{}, 1) // holds one while a request is under way
+	go func() { failed <- s.read(work, locked, busy) }()
+	go func() { failed <- s.work(work, locked, busy) }()
+	return <-failed
+}
+
+// read hands requests to the worker. Lock is not among them: it must not wait for
+// a card.
+func (s *service) read(work chan<- *wire.Request, locked chan<- struct{}, busy chan<- struct{}) error {
+	for {
+		r := new(wire.Request)
+		if err := wire.Read(s.in, r); err != nil {
+			if errors.Is(err, io.EOF) {
+				return nil
+			}
+			return err
+		}
+		if r.Op == wire.Lock {
+			s.vault.Lock(r.Slot)
+			select {
+			case locked <- struct{}{}:
+			default:
+			}
+			if err := s.reply(&wire.Reply{ID: r.ID}); err != nil {
+				return err
+			}
+			continue
+		}
+		select {
+		case busy <- struct{}{}:
+			work <- r
+		default:
+			return errOrder
+		}
+	}
+}
+
+// work runs requests, and lets go of the card when there are none for a while, or
+// when something was locked.
+func (s *service) work(work <-chan *wire.Request, locked, busy <-chan struct{}) error {
+	quiet := time.NewTimer(idle)
+	for {
+		select {
+		case r := <-work:
+			reply := s.do(r)
+			r.Wipe()
+			<-busy
+			if err := s.reply(reply); err != nil {
+				return err
+			}
+			if s.card.Broken() {
+				return errors.New("the connection to the card is beyond repair")
+			}
+			quiet.Reset(idle)
+		case <-quiet.C:
+			s.card.Release()
+		case <-locked:
+			s.card.Release()
+		}
+	}
+}
+
+func (s *service) do(r *wire.Request) *wire.Reply {
+	if r.Op == wire.Readers {
+		return watch(r)
+	}
+	return s.card.Do(r)
+}
+
+func (s *service) reply(reply *wire.Reply) error {
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	return wire.Write(s.out, reply)
+}
