@@ -98,6 +98,14 @@ func parse(b []byte) (command, error) {
 	return c, nil
 }
 
+// instructionOf is what a command, however malformed, seems to want.
+func instructionOf(raw []byte) Instruction {
+	if len(raw) < 2 {
+		return 0
+	}
+	return Instruction(raw[1])
+}
+
 // chained adds a link of a command chain (CLA bit 5). It reports whether the
 // command is complete; an incomplete one is answered by the status.
 func (c *Card) chained(cmd *command) (status, bool) {

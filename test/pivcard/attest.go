@@ -24,11 +24,11 @@ type Statement struct {
 // attest is Yubico's ATTEST: a certificate for the key in slot P1, signed with
 // the key in f9. There is none for an imported key or an empty slot.
 func (c *Card) attest(cmd command) ([]byte, status) {
-	k, signer := c.keys[cmd.p1], c.keys[slotAttestation]
-	if k == nil || k.imported || cmd.p1 == slotAttestation {
+	k, signer := c.keys[cmd.p1], c.keys[SlotAttestation]
+	if k == nil || k.imported || cmd.p1 == SlotAttestation {
 		return nil, wrongData
 	}
-	issuer, err := x509.ParseCertificate(certificateIn(c.objects[objectAttestation]))
+	issuer, err := x509.ParseCertificate(certificateIn(c.objects[ObjectAttestation]))
 	if err != nil || signer == nil {
 		return nil, noReference
 	}

@@ -33,9 +33,9 @@ func (c *Card) authenticate(cmd command) ([]byte, status) {
 // is used up by it, whatever becomes of the command.
 func (c *Card) permit(k *key) status {
 	switch {
-	case k.pin == pinOnce && !c.verified, k.pin == pinAlways && !c.fresh:
+	case k.pin == PINOnce && !c.verified, k.pin == PINAlways && !c.fresh:
 		return notSatisfied
-	case k.touch != touchNever && !c.touchedFor(k.touch):
+	case k.touch != TouchNever && !c.touchedFor(k.touch):
 		return touchWanted
 	}
 	c.fresh = false
@@ -61,7 +61,6 @@ func (c *Card) spoiled(digest []byte) []byte {
 	if !c.spoil {
 		return digest
 	}
-	c.spoil = false
 	other := bytes.Clone(digest)
 	other[len(other)-1] ^= 1
 	return other

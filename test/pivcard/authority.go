@@ -18,9 +18,16 @@ type Authority struct {
 
 // NewAuthority makes an authority whose certificate signs itself.
 func NewAuthority(name string) *Authority {
-	private := newKey(algP256)
+	private := newKey(P256)
 	template := authorityTemplate(name)
 	return &Authority{issue(template, template, private.Public(), private), private}
+}
+
+// Intermediate makes an authority that a has certified, as Yubico's are since
+// 2024.
+func (a *Authority) Intermediate(name string) *Authority {
+	private := newKey(P256)
+	return &Authority{issue(authorityTemplate(name), a.Certificate, private.Public(), a.private), private}
 }
 
 // PEM returns the authority's certificate, for whoever is to trust its cards.
@@ -30,7 +37,7 @@ func (a *Authority) PEM() []byte {
 
 // equip makes a card's attestation key and the object with its certificate.
 func (a *Authority) equip(c *Card) (*key, []byte) {
-	k := &key{alg: algP256, pin: pinNever, touch: touchNever, private: newKey(algP256)}
+	k := &key{alg: P256, pin: PINNever, touch: TouchNever, private: newKey(P256)}
 	template := authorityTemplate("Yubico PIV Attestation")
 	template.MaxPathLenZero = true
 	cert := issue(template, a.Certificate, k.private.Public(), a.private)

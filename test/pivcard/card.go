@@ -55,6 +55,7 @@ type Options struct {
 	Maker    *Authority    // signs the attestation certificate; a new one when nil
 	NotPIV   bool          // SELECT of the PIV application fails, 6A82
 	PIN, PUK string        // 123456 and 12345678 when empty
+	Manage   []byte        // the management key; the factory's when nil, AES when of 16 or 32 bytes
 	Patience time.Duration // how long the card waits for a touch; 15 s when 0
 }
 
@@ -89,7 +90,7 @@ type power struct {
 	pending   []byte  // the rest of an answer, for GET RESPONSE
 }
 
-// NewCard makes a card. It panics when the system has no randomness.
+// NewCard makes a card. It panics when o.Manage has a size that no card takes.
 func NewCard(o Options) *Card {
 	o.Serial = cmp.Or(o.Serial, 10_000_001)
 	o.Firmware = cmp.Or(o.Firmware, Firmware{5, 4, 3})
@@ -99,7 +100,7 @@ func NewCard(o Options) *Card {
 	}
 	c := &Card{Options: o, applets: applets(), touch: newTouch()}
 	c.factory(o)
-	c.keys[slotAttestation], c.objects[objectAttestation] = o.Maker.equip(c)
+	c.keys[SlotAttestation], c.objects[ObjectAttestation] = o.Maker.equip(c)
 	return c
 }
 
@@ -108,7 +109,7 @@ func NewCard(o Options) *Card {
 func (c *Card) factory(o Options) {
 	c.pin = newSecret(o.PIN, "123456")
 	c.puk = newSecret(o.PUK, "12345678")
-	c.manage = factoryManagementKey(c.Firmware)
+	c.manage = newManagementKey(c.Firmware, o.Manage)
 	c.keys = map[byte]*key{}
 	c.objects = map[uint32][]byte{}
 	c.forget()

@@ -28,7 +28,7 @@ func (o *occasion) run() []byte { return o.card.run(o.raw, o.gone) }
 type orders struct {
 	faults  []*Fault
 	hung    chan struct{} // closed by Release
-	spoil   bool          // the next signature is to be wrong
+	spoil   bool          // signatures are to be wrong
 	endless bool          // GET RESPONSE always says that there is more
 	forge   func(*Statement)
 }
@@ -82,14 +82,17 @@ func Slow(d time.Duration) Fault {
 }
 
 // Answer gives these bytes for an answer and does nothing else: none, one,
-// garbage, up to 65,535.
+// garbage, up to 65,535, which is as much as vpcd carries.
 func Answer(b []byte) Fault {
-	b = slices.Clone(b)
+	b = append([]byte{}, b[:min(len(b), 65_535)]...) // not nil, which is no answer
 	return fault(func(*occasion) ([]byte, bool) { return b, true })
 }
 
 // Status refuses with a status, such as 0x6f00.
 func Status(sw uint16) Fault { return Answer(status(sw).bytes()) }
+
+// NoAttestation lets the card be one that cannot attest, from now on: 6D00.
+func NoAttestation() Fault { return Status(uint16(noInstruction)).At(Attest).Lasting() }
 
 // Endless answers 61 00, "256 bytes more", and the same to each GET RESPONSE
 // that follows, until another command comes.
@@ -102,15 +105,21 @@ func Endless() Fault {
 	})
 }
 
-// WrongSignature lets the card sign something else than it was given. Order it
-// At([Authenticate]).
+// WrongSignature lets the card sign something else than it was given, at the
+// next GENERAL AUTHENTICATE.
 func WrongSignature() Fault {
-	return fault(func(o *occasion) ([]byte, bool) {
-		o.card.mu.Lock()
-		o.card.spoil = true
-		o.card.mu.Unlock()
+	f := fault(func(o *occasion) ([]byte, bool) {
+		o.card.setSpoil(true)
+		defer o.card.setSpoil(false)
 		return o.run(), true
 	})
+	return f.At(Authenticate)
+}
+
+func (c *Card) setSpoil(spoil bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.spoil = spoil
 }
 
 // Order makes a fault come. Of several that could strike, the one that was
@@ -125,7 +134,7 @@ func (c *Card) Order(f Fault) {
 // card stays: tries, keys, forged statements.
 func (c *Card) Mend() {
 	c.mu.Lock()
-	c.faults, c.spoil, c.endless = nil, false, false
+	c.faults, c.endless = nil, false
 	c.mu.Unlock()
 	c.Release()
 }
@@ -160,7 +169,7 @@ func (c *Card) Forge(change func(*Statement)) {
 // struck returns the fault that strikes this command, or nil.
 func (o *orders) struck(raw []byte) *Fault {
 	for i, f := range o.faults {
-		if !f.anyIns && (len(raw) < 2 || f.ins != Instruction(raw[1])) {
+		if !f.anyIns && f.ins != instructionOf(raw) {
 			continue
 		}
 		if f.pass > 0 {

@@ -40,19 +40,19 @@ func (c *Card) generate(cmd command) ([]byte, status) {
 // policies reads the policies of a new key, or takes the slot's own: 9c asks
 // for the PIN each time, 9e never, the others once.
 func (k *key) policies(slot byte, template map[uint32][]byte) status {
-	k.pin, k.touch = pinOnce, touchNever
+	k.pin, k.touch = PINOnce, TouchNever
 	switch slot {
 	case 0x9c:
-		k.pin = pinAlways
+		k.pin = PINAlways
 	case 0x9e:
-		k.pin = pinNever
+		k.pin = PINNever
 	}
 	for tag, policy := range map[uint32]*byte{tagPINPolicy: &k.pin, tagTouchPolicy: &k.touch} {
 		value, there := template[tag]
 		if !there {
 			continue
 		}
-		if len(value) != 1 || value[0] > pinAlways {
+		if len(value) != 1 || value[0] > PINAlways {
 			return wrongData
 		}
 		if value[0] != 0 {
@@ -83,8 +83,8 @@ func (c *Card) importKey(cmd command) ([]byte, status) {
 		}
 		k.private = private
 	} else {
-		private := rsaKey(template[1], template[2])
-		if private == nil || private.N.BitLen() != rsaBits[k.alg] {
+		private := rsaKey(template[1], template[2], rsaBits[k.alg])
+		if private == nil {
 			return nil, wrongData
 		}
 		k.private = private
@@ -94,8 +94,9 @@ func (c *Card) importKey(cmd command) ([]byte, status) {
 }
 
 // rsaKey makes a key of its two primes, with the usual exponent; nil when they
-// are none. The other parts of an imported key follow from them.
-func rsaKey(p, q []byte) *rsa.PrivateKey {
+// are none, or none of that size. The other parts of an imported key follow
+// from them.
+func rsaKey(p, q []byte, bits int) *rsa.PrivateKey {
 	k := &rsa.PrivateKey{Primes: []*big.Int{new(big.Int).SetBytes(p), new(big.Int).SetBytes(q)}}
 	k.E = 65537
 	one, phi := big.NewInt(1), big.NewInt(1)
@@ -104,7 +105,7 @@ func rsaKey(p, q []byte) *rsa.PrivateKey {
 		k.N.Mul(k.N, prime)
 		phi.Mul(phi, new(big.Int).Sub(prime, one))
 	}
-	if phi.Sign() <= 0 {
+	if k.N.BitLen() != bits || phi.Sign() <= 0 {
 		return nil
 	}
 	k.D = new(big.Int).ModInverse(big.NewInt(int64(k.E)), phi)
@@ -121,7 +122,7 @@ func (c *Card) moveKey(cmd command) ([]byte, status) {
 	switch {
 	case !c.managing:
 		return nil, notSatisfied
-	case cmd.p1 != 0xff && (!isSlot(cmd.p1) || cmd.p1 == slotAttestation || cmd.p2 == slotAttestation):
+	case cmd.p1 != 0xff && (!isSlot(cmd.p1) || cmd.p1 == SlotAttestation || cmd.p2 == SlotAttestation):
 		return nil, wrongParameters
 	case k == nil:
 		return nil, noReference

@@ -1,6 +1,7 @@
 package pivcard
 
 import (
+	"cmp"
 	"crypto"
 	"crypto/ecdh"
 	"crypto/ecdsa"
@@ -12,29 +13,29 @@ import (
 
 // Algorithms of keys (SP 800-78-4, table 6-2; 3072 and 4096 bits are Yubico's).
 const (
-	algRSA1024 = 0x06
-	algRSA2048 = 0x07
-	algRSA3072 = 0x05
-	algRSA4096 = 0x16
-	algP256    = 0x11
-	algP384    = 0x14
+	RSA1024 byte = 0x06
+	RSA2048 byte = 0x07
+	RSA3072 byte = 0x05
+	RSA4096 byte = 0x16
+	P256    byte = 0x11
+	P384    byte = 0x14
 )
 
-var rsaBits = map[byte]int{algRSA1024: 1024, algRSA2048: 2048, algRSA3072: 3072, algRSA4096: 4096}
+var rsaBits = map[byte]int{RSA1024: 1024, RSA2048: 2048, RSA3072: 3072, RSA4096: 4096}
 
-var curves = map[byte]elliptic.Curve{algP256: elliptic.P256(), algP384: elliptic.P384()}
+var curves = map[byte]elliptic.Curve{P256: elliptic.P256(), P384: elliptic.P384()}
 
-// slotAttestation holds the key that signs statements about the others.
-const slotAttestation = 0xf9
+// SlotAttestation holds the key that signs statements about the others.
+const SlotAttestation byte = 0xf9
 
-// Policies of a key, as Yubico's extensions encode them. 0 is "the slot's own".
+// Policies of a key, as Yubico's extensions encode them.
 const (
-	pinNever    = 0x01
-	pinOnce     = 0x02
-	pinAlways   = 0x03
-	touchNever  = 0x01
-	touchAlways = 0x02
-	touchCached = 0x03
+	PINNever    byte = 0x01
+	PINOnce     byte = 0x02
+	PINAlways   byte = 0x03
+	TouchNever  byte = 0x01
+	TouchAlways byte = 0x02
+	TouchCached byte = 0x03
 )
 
 // A key is what a slot holds.
@@ -45,10 +46,64 @@ type key struct {
 	private    crypto.Signer
 }
 
+// A Key is a key as [Card.SetKey] puts it into a slot. Policies that are 0 are
+// the slot's own.
+type Key struct {
+	Algorithm  byte          // what to generate when Private is nil
+	Private    crypto.Signer // an *ecdsa.PrivateKey or *rsa.PrivateKey
+	PIN, Touch byte
+	Imported   bool // is what the card says of its origin
+}
+
+// SetKey puts a key into a slot without any of the checks of the card's own
+// commands, and returns its public half.
+func (c *Card) SetKey(slot byte, k Key) crypto.PublicKey {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	entry := &key{alg: k.Algorithm, imported: k.Imported, private: k.Private}
+	entry.policies(slot, nil)
+	entry.pin, entry.touch = cmp.Or(k.PIN, entry.pin), cmp.Or(k.Touch, entry.touch)
+	if entry.private == nil {
+		entry.private = newKey(entry.alg)
+	} else {
+		entry.alg = algorithmOf(entry.private.Public())
+	}
+	c.keys[slot] = entry
+	return entry.private.Public()
+}
+
+// Public returns the public half of the key in a slot; nil when it is empty.
+func (c *Card) Public(slot byte) crypto.PublicKey {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if k := c.keys[slot]; k != nil {
+		return k.private.Public()
+	}
+	return nil
+}
+
+func algorithmOf(public crypto.PublicKey) byte {
+	switch p := public.(type) {
+	case *rsa.PublicKey:
+		for alg, bits := range rsaBits {
+			if bits == p.N.BitLen() {
+				return alg
+			}
+		}
+	case *ecdsa.PublicKey:
+		for alg, curve := range curves {
+			if curve == p.Curve {
+				return alg
+			}
+		}
+	}
+	return 0
+}
+
 // isSlot reports whether a key can live in slot.
 func isSlot(slot byte) bool {
 	switch slot {
-	case 0x9a, 0x9c, 0x9d, 0x9e, slotAttestation:
+	case 0x9a, 0x9c, 0x9d, 0x9e, SlotAttestation:
 		return true
 	}
 	return 0x82 <= slot && slot <= 0x95
@@ -56,7 +111,7 @@ func isSlot(slot byte) bool {
 
 // supports reports whether this firmware has the algorithm.
 func (c *Card) supports(alg byte) bool {
-	if alg == algRSA3072 || alg == algRSA4096 {
+	if alg == RSA3072 || alg == RSA4096 {
 		return c.Firmware.AtLeast(Firmware{5, 7, 0})
 	}
 	return rsaBits[alg] != 0 || curves[alg] != nil

@@ -32,12 +32,18 @@ func DefaultManagementKey() []byte {
 	return bytes.Repeat([]byte{1, 2, 3, 4, 5, 6, 7, 8}, 3)
 }
 
-// factoryManagementKey is triple DES before firmware 5.7 and AES-192 since.
-func factoryManagementKey(f Firmware) managementKey {
-	k := managementKey{alg: algTDES, value: DefaultManagementKey(), touch: touchNever}
-	if f.AtLeast(Firmware{5, 7, 0}) {
-		k.alg = algAES192
+// newManagementKey makes a key of value, or the factory's. Its algorithm is told
+// by its size: 24 bytes are triple DES before firmware 5.7 and AES-192 since.
+func newManagementKey(f Firmware, value []byte) managementKey {
+	if value == nil {
+		value = DefaultManagementKey()
 	}
+	alg := map[int]byte{16: algAES128, 24: algTDES, 32: algAES256}[len(value)]
+	if alg == algTDES && f.AtLeast(Firmware{5, 7, 0}) {
+		alg = algAES192
+	}
+	k := managementKey{alg: alg, value: bytes.Clone(value), touch: TouchNever}
+	k.block() // panics when the size is wrong
 	return k
 }
 
@@ -105,7 +111,7 @@ func (c *Card) answered(response []byte, expected func([]byte) []byte) bool {
 }
 
 func (c *Card) admit(answer []byte) ([]byte, status) {
-	if c.manage.touch != touchNever && !c.touchedFor(c.manage.touch) {
+	if c.manage.touch != TouchNever && !c.touchedFor(c.manage.touch) {
 		return nil, touchWanted
 	}
 	c.challenge, c.managing = nil, true
@@ -115,7 +121,7 @@ func (c *Card) admit(answer []byte) ([]byte, status) {
 // setManagementKey is Yubico's SET MANAGEMENT KEY: algorithm, 9B, length, key.
 // P2 says whether a touch is wanted from now on.
 func (c *Card) setManagementKey(cmd command) ([]byte, status) {
-	touch, known := map[byte]byte{0xff: touchNever, 0xfe: touchAlways, 0xfd: touchCached}[cmd.p2]
+	touch, known := map[byte]byte{0xff: TouchNever, 0xfe: TouchAlways, 0xfd: TouchCached}[cmd.p2]
 	switch {
 	case !c.managing:
 		return nil, notSatisfied

@@ -8,8 +8,8 @@ import (
 // Tags of data objects (SP 800-73-4 part 1, table 3).
 const (
 	objectDiscovery   = 0x7e
-	objectPrinted     = 0x5fc109
-	objectAttestation = 0x5fff01
+	ObjectPrinted     = 0x5fc109
+	ObjectAttestation = 0x5fff01
 )
 
 // maxObject is what a YubiKey takes in one object.
@@ -17,7 +17,7 @@ const maxObject = 3063
 
 // private lists the objects that are read with a verified PIN only: facial
 // image, fingerprints, iris and printed information.
-var private = []uint32{0x5fc108, 0x5fc103, 0x5fc121, objectPrinted}
+var private = []uint32{0x5fc108, 0x5fc103, 0x5fc121, ObjectPrinted}
 
 // discovery names the application and says that the PIN is its own
 // (SP 800-73-4 part 1, 3.3.2).

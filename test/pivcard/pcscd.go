@@ -33,7 +33,7 @@ const readerName = "Yubico YubiKey OTP+FIDO+CCID"
 
 // launchScript runs in namespaces of its own: vpcd listens on all addresses,
 // pcscd's socket has a fixed place, and neither is the machine's.
-const launchScript = `ip link set lo up && mount -t tmpfs none /run && mkdir /run/pcscd &&
+const launchScript = `mount -t tmpfs none /run && mkdir /run/pcscd &&
 mount --bind "$1" /run/pcscd && exec pcscd --foreground --config "$2"`
 
 // A pcscd is a running PC/SC daemon.
@@ -157,6 +157,9 @@ func dialInside(pid, port int) (*net.TCPConn, error) {
 	if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err != nil {
 		return nil, fmt.Errorf("setns: %w", err)
 	}
+	if err := loopbackUp(); err != nil {
+		return nil, fmt.Errorf("loopback: %w", err)
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	var d net.Dialer
@@ -165,4 +168,19 @@ func dialInside(pid, port int) (*net.TCPConn, error) {
 		return nil, err
 	}
 	return conn.(*net.TCPConn), nil
+}
+
+// loopbackUp switches the loopback interface of the thread's namespace on.
+func loopbackUp() error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	lo, err := unix.NewIfreq("lo")
+	if err != nil {
+		return err
+	}
+	lo.SetUint16(unix.IFF_UP)
+	return unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, lo)
 }

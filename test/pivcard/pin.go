@@ -150,8 +150,8 @@ func (c *Card) reset(command) ([]byte, status) {
 	if c.pin.left > 0 || c.puk.left > 0 {
 		return nil, notAllowed
 	}
-	kept, certificate := c.keys[slotAttestation], c.objects[objectAttestation]
+	kept, certificate := c.keys[SlotAttestation], c.objects[ObjectAttestation]
 	c.factory(Options{})
-	c.keys[slotAttestation], c.objects[objectAttestation] = kept, certificate
+	c.keys[SlotAttestation], c.objects[ObjectAttestation] = kept, certificate
 	return nil, ok
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 )
 
@@ -142,11 +141,15 @@ func (r *Rig) insert(c *Card, slot int) error {
 	if r.proc == nil {
 		return errors.New("pcscd is stopped")
 	}
+	// pcscd looks every 400 ms, and must see the card that was there go.
+	if err := r.await(slot, false); err != nil {
+		return err
+	}
 	conn, err := r.proc.dial(slot)
 	if err != nil {
 		return err
 	}
-	i := &insertion{card: c, conn: conn, slot: slot, gone: make(chan struct{}), done: make(chan struct{})}
+	i := &insertion{card: c, conn: conn, gone: make(chan struct{}), left: make(chan struct{}), done: make(chan struct{})}
 	r.cards[slot] = i
 	go i.serve()
 	return r.await(slot, true)
@@ -156,7 +159,7 @@ func (r *Rig) insert(c *Card, slot int) error {
 func (r *Rig) await(slot int, there bool) error {
 	return r.proc.until(func(readers []readerState) bool {
 		for _, reader := range readers {
-			if strings.HasPrefix(reader.name(), r.Reader(slot)) {
+			if reader.name() == r.Reader(slot) {
 				return reader.hasCard() == there
 			}
 		}
@@ -198,7 +201,8 @@ func (r *Rig) collect() {
 			continue
 		}
 		select {
-		case <-i.done:
+		case <-i.left:
+			<-i.done
 			r.cards[slot] = nil
 		default:
 		}

@@ -51,7 +51,7 @@ func (c *Card) Blinks() <-chan struct{} { return c.blinks }
 func (c *Card) touchedFor(policy byte) bool {
 	once := c.once
 	c.once = false
-	return once || policy == touchCached && time.Since(c.touched) < touchCache
+	return once || policy == TouchCached && time.Since(c.touched) < touchCache
 }
 
 // awaitTouch lets the light blink until the card is touched (true), or its

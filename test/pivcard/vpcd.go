@@ -27,8 +27,8 @@ var answerToReset = []byte{
 type insertion struct {
 	card *Card
 	conn *net.TCPConn
-	slot int
 	gone chan struct{} // closed by end
+	left chan struct{} // closed when the card is about to leave
 	once sync.Once
 	done chan struct{} // closed when nothing of it runs any more
 }
@@ -38,6 +38,7 @@ func (i *insertion) serve() {
 	defer close(i.done)
 	defer i.conn.Close()
 	defer i.card.powerOff()
+	defer close(i.left)
 	reader := quick{i.conn}
 	for {
 		message, err := readMessage(reader)
@@ -91,7 +92,7 @@ func (c *Card) powerOff() {
 func (c *Card) transmit(raw []byte, gone <-chan struct{}) (answer []byte, stays bool) {
 	c.mu.Lock()
 	c.record(raw)
-	if c.endless = c.endless && raw[1] == byte(GetResponse); c.endless {
+	if c.endless = c.endless && instructionOf(raw) == GetResponse; c.endless {
 		c.mu.Unlock()
 		return []byte{0x61, 0x00}, true
 	}
@@ -114,6 +115,7 @@ func (c *Card) run(raw []byte, gone <-chan struct{}) []byte {
 	}
 	answer, _ = c.locked(func() ([]byte, status) {
 		data, s := c.execute(c.waiting)
+		c.once = false
 		return c.deliver(data, s, c.waiting.extended), s
 	})
 	return answer
