@@ -1,0 +1,121 @@
+package keyring
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// patience is how long a call may take.
+const patience = 5 * time.Second
+
+// grace is how long a call may take to notice that its time is over. Most do: the
+// end of ctx closes the connection that they wait for.
+const grace = 100 * time.Millisecond
+
+// errNonsense is for answers that go-keyring panics on.
+var errNonsense = errors.New("the keyring's answer makes no sense")
+
+// guard lets one call run at a time, each on a goroutine of its own. A call that
+// outlives its deadline is left alone; until it is over, callers are told at once,
+// so that there is never more than one such goroutine.
+type guard struct {
+	turn chan struct{} // holds one element while a call runs
+
+	mu      sync.Mutex
+	running *call
+}
+
+type call struct {
+	abandoned bool // its caller has gone; under the guard's mu
+}
+
+type answer struct {
+	value []byte
+	err   error
+}
+
+func newGuard() guard { return guard{turn: make(chan struct{}, 1)} }
+
+// do runs f, and returns what it does, or an ErrSilent when that takes longer than
+// ctx and patience allow.
+func (g *guard) do(ctx context.Context, f func(context.Context) ([]byte, error)) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	c, err := g.enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	answers := make(chan answer, 1)
+	go func() {
+		defer g.leave()
+		value, err := calmly(ctx, f)
+		answers <- answer{value, err}
+	}()
+	select {
+	case a := <-answers:
+		return a.settle(ctx)
+	case <-ctx.Done():
+	}
+	select {
+	case a := <-answers:
+		return a.settle(ctx)
+	case <-time.After(grace):
+		g.abandon(c)
+		return nil, silent(ctx)
+	}
+}
+
+// settle makes an ErrSilent of whatever the end of ctx made of an answer.
+func (a answer) settle(ctx context.Context) ([]byte, error) {
+	if a.err != nil && ctx.Err() != nil {
+		return nil, silent(ctx)
+	}
+	return a.value, a.err
+}
+
+// enter waits for the call before, unless nobody knows when that ends.
+func (g *guard) enter(ctx context.Context) (*call, error) {
+	g.mu.Lock()
+	hangs := g.running != nil && g.running.abandoned
+	g.mu.Unlock()
+	if hangs {
+		return nil, ErrSilent
+	}
+	select {
+	case g.turn <- struct{}{}:
+	case <-ctx.Done():
+		return nil, silent(ctx)
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.running = &call{}
+	return g.running, nil
+}
+
+func (g *guard) leave() {
+	g.mu.Lock()
+	g.running = nil
+	g.mu.Unlock()
+	<-g.turn
+}
+
+func (g *guard) abandon(c *call) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	c.abandoned = true
+}
+
+// calmly calls f, which may panic: go-keyring believes whatever comes from the bus.
+func calmly(ctx context.Context, f func(context.Context) ([]byte, error)) (value []byte, err error) {
+	defer func() {
+		if recover() != nil { // its text is not ours, and may hold anything
+			value, err = nil, errNonsense
+		}
+	}()
+	return f(ctx)
+}
+
+func silent(ctx context.Context) error { return fmt.Errorf("%w: %w", ErrSilent, ctx.Err()) }

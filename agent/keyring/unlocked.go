@@ -1,0 +1,148 @@
+package keyring
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/godbus/dbus/v5"
+	gokeyring "github.com/zalando/go-keyring"
+)
+
+// The names of freedesktop.org's Secret Service API, version 0.2.
+const (
+	secrets             = "org.freedesktop.secrets"
+	secretsPath         = dbus.ObjectPath("/org/freedesktop/secrets")
+	loginCollection     = secretsPath + "/collection/login"
+	serviceInterface    = "org.freedesktop.Secret.Service"
+	collectionInterface = "org.freedesktop.Secret.Collection"
+	itemInterface       = "org.freedesktop.Secret.Item"
+	errIsLocked         = "org.freedesktop.Secret.Error.IsLocked"
+
+	noObject = dbus.ObjectPath("/")
+)
+
+// unlocked runs call when the keyring is unlocked. go-keyring itself would have it
+// unlocked, with a dialog if need be, and wait for the person without an end.
+func unlocked(ctx context.Context, name string, call func() ([]byte, error)) ([]byte, error) {
+	if err := checkBus(os.Getenv("DBUS_SESSION_BUS_ADDRESS")); err != nil {
+		return nil, err
+	}
+	conn, err := dbus.SessionBus() // which go-keyring will use as well
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrNoService, err)
+	}
+	// This ends whatever go-keyring waits for, which takes no context itself.
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	s := secretService{ctx, conn}
+	if err := s.checkUnlocked(name); err != nil {
+		return nil, err
+	}
+	return call()
+}
+
+// checkBus wants the address of a bus that is reached without a network, and
+// without starting anything (D-Bus specification, "Server Addresses").
+func checkBus(address string) error {
+	if address == "" {
+		return fmt.Errorf("%w: there is no session bus", ErrNoService)
+	}
+	for a := range strings.SplitSeq(address, ";") {
+		if a != "" && !strings.HasPrefix(a, "unix:") {
+			return fmt.Errorf("%w: the session bus is not at a Unix socket", ErrNoService)
+		}
+	}
+	return nil
+}
+
+// secretService asks the Secret Service what no person need be asked for.
+type secretService struct {
+	ctx  context.Context
+	conn *dbus.Conn
+}
+
+// checkUnlocked returns ErrLocked when the collection that go-keyring uses is
+// locked, or the secret of that name in it.
+func (s secretService) checkUnlocked(name string) error {
+	collection, err := s.collection()
+	if err != nil {
+		return err
+	}
+	if err := s.checkObject(collection, collectionInterface); err != nil {
+		return err
+	}
+	var items []dbus.ObjectPath
+	attributes := map[string]string{"service": service, "username": name} // as go-keyring has them
+	if err := s.call(collection, &items, collectionInterface+".SearchItems", attributes); err != nil {
+		return err
+	}
+	if len(items) == 0 {
+		return nil
+	}
+	return s.checkObject(items[0], itemInterface)
+}
+
+// collection returns the one that go-keyring uses: login, else the default.
+func (s secretService) collection() (dbus.ObjectPath, error) {
+	var all []dbus.ObjectPath
+	if err := s.property(secretsPath, serviceInterface, "Collections", &all); err != nil {
+		return "", err
+	}
+	if slices.Contains(all, loginCollection) {
+		return loginCollection, nil
+	}
+	var path dbus.ObjectPath
+	if err := s.call(secretsPath, &path, serviceInterface+".ReadAlias", "default"); err != nil {
+		return "", err
+	}
+	if path == noObject {
+		return "", fmt.Errorf("%w: the Secret Service has no default collection", ErrNoService)
+	}
+	return path, nil
+}
+
+func (s secretService) checkObject(path dbus.ObjectPath, iface string) error {
+	var locked bool
+	if err := s.property(path, iface, "Locked", &locked); err != nil {
+		return err
+	}
+	if locked {
+		return ErrLocked
+	}
+	return nil
+}
+
+func (s secretService) property(path dbus.ObjectPath, iface, name string, result any) error {
+	var v dbus.Variant
+	if err := s.call(path, &v, "org.freedesktop.DBus.Properties.Get", iface, name); err != nil {
+		return err
+	}
+	return v.Store(result)
+}
+
+func (s secretService) call(path dbus.ObjectPath, result any, method string, args ...any) error {
+	return s.conn.Object(secrets, path).CallWithContext(s.ctx, method, 0, args...).Store(result)
+}
+
+// known says which of this package's errors an error of the bus or of go-keyring is.
+func known(err error) error {
+	var remote dbus.Error
+	switch {
+	case errors.Is(err, gokeyring.ErrNotFound):
+		return ErrNotFound
+	case !errors.As(err, &remote):
+		return err
+	case remote.Name == errIsLocked:
+		return ErrLocked
+	}
+	for _, gone := range []string{"ServiceUnknown", "NameHasNoOwner", "NoReply", "Disconnected", "Spawn."} {
+		if strings.HasPrefix(remote.Name, "org.freedesktop.DBus.Error."+gone) {
+			return fmt.Errorf("%w: %w", ErrNoService, err)
+		}
+	}
+	return err
+}
