@@ -1,0 +1,66 @@
+package attestation
+
+import (
+	"fmt"
+
+	"holdfast/agent/keys"
+)
+
+// A Note is one fact that the owner of a YubiKey should know, and the next step.
+type Note struct {
+	Advisory      string // Yubico's number for it; empty when it is no advisory's
+	Message, Hint string
+	Weak          bool // a new key would not be worth having: refuse to make it
+}
+
+// An advisory is about the firmware from one version to before another.
+type advisory struct {
+	number       string
+	from, before Firmware
+	rsa          bool // about RSA, else about ECDSA
+	weak         bool
+	fact, hint   string // fact follows "firmware 4.3.4 "
+}
+
+func advisories() []advisory {
+	return []advisory{roca(), {
+		number: "YSA-2019-02", from: Firmware{4, 4, 2}, before: Firmware{4, 4, 5},
+		fact: "makes ECDSA signatures with too little randomness after it was plugged in, which can give the key away (YSA-2019-02)",
+		hint: "replace the YubiKey: firmware 4.4.5 and newer does not have the flaw",
+	}, {
+		number: "YSA-2024-03", before: Firmware{5, 7, 0}, // CVE-2024-45678, severity moderate
+		fact: "lets somebody who holds the YubiKey, and has laboratory equipment, extract ECDSA keys (EUCLEAK, YSA-2024-03)",
+		hint: "replace the keys if it was out of your hands; firmware 5.7.0 and newer does not have the flaw",
+	}}
+}
+
+// roca is CVE-2017-15361.
+func roca() advisory {
+	return advisory{
+		number: "YSA-2017-01", from: Firmware{4, 2, 6}, before: Firmware{4, 3, 5}, rsa: true, weak: true,
+		fact: "makes RSA keys whose private half can be computed (ROCA, YSA-2017-01)",
+		hint: "make ES256 or ES384 keys, or use a YubiKey with firmware 4.3.5 or newer",
+	}
+}
+
+func (a advisory) covers(f Firmware) bool { return !f.Less(a.from) && f.Less(a.before) }
+
+// Warnings returns what is known to be wrong with keys of an algorithm on a
+// YubiKey with some firmware; for the empty algorithm, with keys of any. What is
+// not a version gets a note that says so, since it was not compared.
+func Warnings(firmware string, algorithm keys.Algorithm) []Note {
+	version, err := ParseFirmware(firmware)
+	if err != nil {
+		return []Note{{
+			Message: fmt.Sprintf("firmware %.20q is no version, and was not compared with Yubico's advisories", firmware),
+			Hint:    "look the card up at yubico.com/support/security-advisories",
+		}}
+	}
+	var notes []Note
+	for _, a := range advisories() {
+		if a.covers(version) && (algorithm == "" || a.rsa == (algorithm == keys.RS256)) {
+			notes = append(notes, Note{a.number, fmt.Sprintf("firmware %s %s", version, a.fact), a.hint, a.weak})
+		}
+	}
+	return notes
+}

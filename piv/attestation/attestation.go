@@ -1,0 +1,176 @@
+// Package attestation decides whether a YubiKey has proved that it made a key,
+// and which key, where, and under which policies.
+//
+// On request a YubiKey signs a statement about a key in one of its slots: a
+// certificate for the key's public half, made by the key in slot f9, whose own
+// certificate leads to a root of Yubico's. A key that was imported gets none.
+// The format is Yubico's "PIV Attestation" (developers.yubico.com/PIV). Start at
+// [Verify]; [Genuine] has Yubico's roots, [Warnings] what is known to be wrong
+// with some firmware, and [ParseStatement] only shows what a statement says.
+//
+// A statement has no time and no challenge in it: it proves that the key was
+// made in a genuine YubiKey and is there or nowhere, not that the YubiKey is
+// plugged in now, nor whose it is. It does not protect against a flaw in the
+// YubiKey, and it is worth what the maker's own signing keys are worth. Whoever
+// adds roots of their own trusts them as much as Yubico's.
+package attestation
+
+import (
+	"bytes"
+	"crypto/rsa"
+	"crypto/x509"
+	"errors"
+	"fmt"
+
+	"holdfast/agent/keys"
+)
+
+// What errors.Is finds in an [keys.Error] of Verify, besides its kind.
+var (
+	// ErrNotGenuine: the certificate in slot f9 leads to no trusted root. That
+	// is so for a card that is not a YubiKey, and for a YubiKey whose slot f9 its
+	// owner has filled with a key of their own.
+	ErrNotGenuine = errors.New("no trusted root")
+
+	// ErrExpired: a certificate of the chain is not valid today.
+	ErrExpired = errors.New("outside its validity")
+
+	// ErrMismatch: the statement is genuine, and about something else.
+	ErrMismatch = errors.New("not what was expected")
+
+	// ErrWeak: the private key can be computed from the public key.
+	ErrWeak = errors.New("weak key")
+)
+
+// AnyPolicy in [Expected] is for keys whose policy nothing but the statement
+// tells, as on cards with a firmware before 5.3: the caller takes it from there.
+const AnyPolicy keys.Policy = "any"
+
+// Expected is what the caller knows about the key and its card from elsewhere.
+// Every member is compared, so every member is needed.
+type Expected struct {
+	Public      []byte // the key: SubjectPublicKeyInfo, DER
+	Serial      uint32
+	Slot        string // 9a, 9c, 9d, 9e, 82 to 95
+	PINPolicy   keys.Policy
+	TouchPolicy keys.Policy
+	Firmware    string // as the card's PIV applet reports it: 5.4.3
+}
+
+// Verify returns what a YubiKey has stated about a key if slotCert, DER, is such
+// a statement, signed by the key of f9, DER, whose chain leads to one of roots,
+// and if it says all that was expected. Otherwise it returns no statement and a
+// [keys.Error]: key-mismatch when the statement is not genuine or about
+// something else, bad-request when it is malformed or too long (4 KiB each) or
+// the expectation is incomplete, unsupported when the key is weak. Its cause is
+// one of this package's errors where these fit.
+//
+// Both certificates must be valid today, and so must those up to the root. No
+// YubiKey is shut out by that, although its certificates are never renewed:
+// Yubico's end in 2050, 2052 and 9999, and statements take their dates from f9.
+//
+// A statement of a YubiKey 4 may lack the serial number, which is then 0 in what
+// is returned and was not compared; the public key was.
+func Verify(slotCert, f9 []byte, roots Roots, want Expected) (Statement, error) {
+	public, err := want.check()
+	if err != nil {
+		return Statement{}, err
+	}
+	statement, signer, err := parseBoth(slotCert, f9)
+	if err != nil {
+		return Statement{}, err
+	}
+	if err := checkSigned(statement, signer); err != nil {
+		return Statement{}, err
+	}
+	root, err := roots.lead(signer)
+	if err != nil {
+		return Statement{}, err
+	}
+	said, err := read(statement)
+	if err != nil {
+		return Statement{}, err
+	}
+	if err := want.compare(said, public); err != nil {
+		return Statement{}, err
+	}
+	if err := checkSound(said, statement, signer); err != nil {
+		return Statement{}, err
+	}
+	said.Root = root
+	return said, nil
+}
+
+// check returns the expected key in the one encoding in which [Statement] has
+// keys, or what is missing.
+func (e Expected) check() ([]byte, error) {
+	public, err := keys.ParsePublic(e.Public)
+	if err != nil {
+		return nil, &keys.Error{Kind: keys.BadRequest, Message: "a statement was to be compared with no usable public key", Err: err}
+	}
+	if _, err := keys.ParseSlot(e.Slot); err != nil {
+		return nil, err
+	}
+	if _, err := ParseFirmware(e.Firmware); err != nil {
+		return nil, err
+	}
+	if e.Serial == 0 {
+		return nil, &keys.Error{Kind: keys.BadRequest, Message: "a statement was to be compared with no serial number"}
+	}
+	if !pinPolicies(e.PINPolicy) || !touchPolicies(e.TouchPolicy) {
+		return nil, &keys.Error{
+			Kind: keys.BadRequest, Message: fmt.Sprintf("a statement was to be compared with the policies %.20q and %.20q", e.PINPolicy, e.TouchPolicy),
+		}
+	}
+	return x509.MarshalPKIXPublicKey(public)
+}
+
+// compare returns the first thing that said differs in.
+func (e Expected) compare(said Statement, public []byte) error {
+	switch {
+	case !bytes.Equal(said.Public, public):
+		return mismatch("the card's statement is about another key than the one in slot "+e.Slot,
+			"the key in the slot was replaced, or another card answered: look at both with 'holdfast piv list'")
+	case said.Serial != e.Serial && !said.mayLackSerial():
+		return mismatch(fmt.Sprintf("the statement is of card %d, not of card %d", said.Serial, e.Serial),
+			"plug in one card at a time, and try again")
+	case said.Slot != e.Slot:
+		return mismatch(fmt.Sprintf("the statement is about slot %s, not about slot %s", said.Slot, e.Slot), hintForged)
+	case e.PINPolicy != AnyPolicy && said.PINPolicy != e.PINPolicy:
+		return mismatch(fmt.Sprintf("the key's PIN policy is %s, not %s", said.PINPolicy, e.PINPolicy), hintPolicy)
+	case e.TouchPolicy != AnyPolicy && said.TouchPolicy != e.TouchPolicy:
+		return mismatch(fmt.Sprintf("the key's touch policy is %s, not %s", said.TouchPolicy, e.TouchPolicy), hintPolicy)
+	case said.Firmware.String() != e.Firmware:
+		return mismatch(fmt.Sprintf("the statement is of firmware %s, and the card says that it has %s", said.Firmware, e.Firmware), hintForged)
+	}
+	return nil
+}
+
+const (
+	hintForged = "no genuine YubiKey says this: do not use the card, and look at what is between it and this machine"
+	hintPolicy = "a policy cannot be changed: make a new key with the one that you want"
+)
+
+func mismatch(fact, hint string) error {
+	return &keys.Error{Kind: keys.KeyMismatch, Message: fact, Hint: hint, Err: ErrMismatch}
+}
+
+// checkSound refuses keys that are genuine and yet anybody's: RSA keys of some
+// YubiKeys 4, in the slot or in f9, where they could sign any statement.
+func checkSound(said Statement, statement, signer *x509.Certificate) error {
+	if key, ok := signer.PublicKey.(*rsa.PublicKey); ok && keys.ROCA(key.N) {
+		return weak("the card's attestation key has the ROCA fingerprint (YSA-2017-01): anybody can sign for the card")
+	}
+	key, ok := statement.PublicKey.(*rsa.PublicKey)
+	if ok && keys.ROCA(key.N) {
+		return weak("the key has the ROCA fingerprint (YSA-2017-01): its private half can be computed")
+	}
+	if ok && roca().covers(said.Firmware) {
+		return weak(fmt.Sprintf("the key was made by firmware %s, which makes weak RSA keys (ROCA, YSA-2017-01)", said.Firmware))
+	}
+	return nil
+}
+
+func weak(fact string) error {
+	return &keys.Error{Kind: keys.Unsupported, Message: fact, Hint: "make an ES256 key, or use a newer YubiKey", Err: ErrWeak}
+}

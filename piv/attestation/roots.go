@@ -1,0 +1,120 @@
+package attestation
+
+import (
+	"bytes"
+	"crypto/x509"
+	_ "embed" // Yubico's certificates
+	"encoding/pem"
+	"fmt"
+	"time"
+
+	"holdfast/agent/keys"
+)
+
+// Yubico's roots, one for each generation: PIV Root CA 263751, the U2F Root CA
+// 457200631 that some YubiKeys 4 of before mid-2017 and of 2018 lead to, and
+// Attestation Root 1 of firmware 5.7.4 and later. The first has an older
+// certificate too, with the same name and key, which this one stands for.
+//
+//go:embed certs/roots.pem
+var genuineRoots []byte
+
+// What is between Attestation Root 1 and slot f9. The cards do not hold it.
+//
+//go:embed certs/intermediates.pem
+var genuineIntermediates []byte
+
+const (
+	maxRoots     = 16
+	maxRootsFile = 64 << 10
+)
+
+// Roots are the certificates that statements must lead to. The zero value trusts
+// nothing. Roots do not change, and may be used by several goroutines.
+type Roots struct{ trusted, intermediates *x509.CertPool }
+
+// Genuine returns Yubico's roots.
+func Genuine() Roots {
+	r := Roots{x509.NewCertPool(), x509.NewCertPool()}
+	r.trusted.AppendCertsFromPEM(genuineRoots)
+	r.intermediates.AppendCertsFromPEM(genuineIntermediates)
+	return r
+}
+
+// With returns r and the certificates of file, PEM, all of which are trusted
+// like Yubico's: for YubiKeys whose slot f9 has a certificate of their owner's.
+// It is a bad-request [keys.Error] when the file holds anything else than
+// authorities' certificates, none, or more than 16.
+func (r Roots) With(file []byte) (Roots, error) {
+	if len(file) > maxRootsFile {
+		return Roots{}, badRoots(fmt.Sprintf("a file of %d bytes is too long for roots", len(file)), nil)
+	}
+	more, err := authorities(file)
+	if err != nil {
+		return Roots{}, err
+	}
+	all := Roots{x509.NewCertPool(), r.intermediates}
+	if r.trusted != nil {
+		all.trusted = r.trusted.Clone()
+	}
+	for _, cert := range more {
+		all.trusted.AddCert(cert)
+	}
+	return all, nil
+}
+
+// authorities reads the certificates of a file. pem.Decode passes over blocks
+// that it cannot read, and a root that is silently missing is found much later:
+// hence the count.
+func authorities(file []byte) ([]*x509.Certificate, error) {
+	var list []*x509.Certificate
+	begun := bytes.Count(file, []byte("-----BEGIN"))
+	if begun == 0 || begun > maxRoots {
+		return nil, badRoots(fmt.Sprintf("the file of roots holds %d certificates", begun), nil)
+	}
+	for n := 1; n <= begun; n++ {
+		var block *pem.Block
+		if block, file = pem.Decode(file); block == nil {
+			return nil, badRoots("the file of roots holds a block that is not PEM", nil)
+		}
+		cert, err := authority(block)
+		if err != nil {
+			return nil, badRoots(fmt.Sprintf("block %d of the file of roots is no certificate of an authority", n), err)
+		}
+		list = append(list, cert)
+	}
+	return list, nil
+}
+
+func authority(block *pem.Block) (*x509.Certificate, error) {
+	if block.Type != "CERTIFICATE" {
+		return nil, fmt.Errorf("it is a %.40q", block.Type)
+	}
+	cert, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		return nil, err
+	}
+	if !cert.BasicConstraintsValid || !cert.IsCA {
+		return nil, fmt.Errorf("%.80q says of itself that it is none", cert.Subject)
+	}
+	return cert, nil
+}
+
+func badRoots(fact string, cause error) error {
+	return &keys.Error{
+		Kind: keys.BadRequest, Message: fact, Err: cause,
+		Hint: fmt.Sprintf("PEM blocks of type CERTIFICATE with CA:TRUE, 1 to %d", maxRoots),
+	}
+}
+
+// options has x509 look for a chain to one of the roots. A pool that is nil
+// would mean the roots of the machine's web browsers.
+func (r Roots) options(at time.Time) x509.VerifyOptions {
+	if r.trusted == nil {
+		r.trusted = x509.NewCertPool()
+	}
+	return x509.VerifyOptions{
+		Roots: r.trusted, Intermediates: r.intermediates, CurrentTime: at,
+		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}, // they have none
+	}
+}
