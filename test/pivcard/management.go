@@ -111,6 +111,7 @@ func (c *Card) answered(response []byte, expected func([]byte) []byte) bool {
 }
 
 func (c *Card) admit(answer []byte) ([]byte, status) {
+	c.managing = false // until the touch, if there is to be one
 	if c.manage.touch != TouchNever && !c.touchedFor(c.manage.touch) {
 		return nil, touchWanted
 	}
