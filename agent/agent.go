@@ -30,8 +30,9 @@ import (
 	"holdfast/client/varlink"
 )
 
-// Options is what an Agent is made of. All members but Log are needed. The
-// agent borrows them: whoever opened them closes them, after [Agent.Shutdown].
+// Options is what an Agent is made of. All members but Notices, Person and Log are
+// needed. The agent borrows them: whoever opened them closes them, after
+// [Agent.Shutdown].
 type Options struct {
 	Version    string
 	System     bool                           // machine or node mode: many users, each with keys of their own
@@ -42,6 +43,7 @@ type Options struct {
 	Backends   []keys.Backend                 // the first one is the default
 	Limits     Limits                         // zero members mean the defaults
 	Notices    func() []Notice                // what else status shows; may be nil
+	Person     Person                         // nil: nobody can be asked
 	Log        *slog.Logger                   // nil: slog.Default()
 }
 
@@ -70,6 +72,7 @@ type Agent struct {
 	watch   watchers
 	counts  *counters
 	reader  chan struct{} // holds a token while somebody reads the audit log
+	prompts prompts
 	looker  chan struct{} // likewise while somebody looks at the cards
 	turned  tally         // connections away
 	denied  tally         // requests
@@ -77,11 +80,13 @@ type Agent struct {
 	made    tally         // keys
 
 	mu        sync.Mutex
-	perUID    map[uint32]int      // open connections
-	total     int                 // of all uids
-	faults    map[keyID]string    // keys that produced a wrong signature: not used again before a reload
-	unlocked  map[keyID]time.Time // until when
-	open      sync.WaitGroup      // connections
+	perUID    map[uint32]int   // open connections
+	total     int              // of all uids
+	faults    map[keyID]string // keys that produced a wrong signature: not used again before a reload
+	unlocked  map[keyID]unlocking
+	yeses     map[yes]yesUntil
+	openings  map[*opening]struct{}
+	open      sync.WaitGroup // connections
 	listeners []*socket.Socket
 	stopped   bool
 }
@@ -104,7 +109,9 @@ func New(o Options) (*Agent, error) {
 		devices:  map[string]*device{},
 		perUID:   map[uint32]int{},
 		faults:   map[keyID]string{},
-		unlocked: map[keyID]time.Time{},
+		unlocked: map[keyID]unlocking{},
+		yeses:    map[yes]yesUntil{},
+		openings: map[*opening]struct{}{},
 		reader:   make(chan struct{}, 1),
 		looker:   make(chan struct{}, 1),
 		turned:   tally{most: refusedConnections},
@@ -114,13 +121,18 @@ func New(o Options) (*Agent, error) {
 	}
 	a.counts = newCounters(o.Version, a.started)
 	a.watch.init()
+	a.prompts.init()
 	p, err := o.LoadPolicy()
 	if err != nil {
 		return nil, err
 	}
 	a.policy.Store(p)
 	for _, b := range o.Backends {
-		a.devices[b.Name()] = newDevice(b, o.Limits.Queue, a.counts, a.deviceChanged)
+		d := newDevice(b, o.Limits.Queue, a.counts, a.deviceChanged)
+		a.devices[b.Name()] = d
+		if divided, ok := b.(keys.Divided); ok {
+			divided.OnChange(func(unit string, gone bool) { a.unitChanged(d, unit, gone) })
+		}
 	}
 	a.service = a.newService()
 	return a, a.Audit.Append(audit.Record{Kind: audit.KindStart, Detail: map[string]string{"version": o.Version}})
@@ -170,15 +182,15 @@ func (a *Agent) Reload(context.Context) error {
 // devices: a wedged TPM must not make a watchdog restart the agent.
 func (a *Agent) Alive() error {
 	for _, d := range a.devices {
-		if err := d.queue.Alive(); err != nil {
+		if err := d.queues.alive(); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// Shutdown stops accepting, lets calls in progress finish until ctx ends, and
-// returns when no connection and no device work is left.
+// Shutdown stops accepting, takes prompts away, lets calls in progress finish until
+// ctx ends, and returns when no connection and no device work is left.
 func (a *Agent) Shutdown(ctx context.Context) error {
 	a.mu.Lock()
 	a.stopped = true
@@ -187,15 +199,16 @@ func (a *Agent) Shutdown(ctx context.Context) error {
 		l.Close()
 	}
 	a.watch.close()
+	a.prompts.close()
 	done := make(chan struct{})
-	go func() { a.open.Wait(); close(done) }()
+	go func() { a.open.Wait(); a.prompts.all.Wait(); close(done) }()
 	select {
 	case <-done:
 	case <-ctx.Done():
 	}
 	var err error
 	for _, d := range a.devices {
-		if e := d.queue.Close(ctx); e != nil && err == nil {
+		if e := d.queues.close(ctx); e != nil && err == nil {
 			err = e
 		}
 	}

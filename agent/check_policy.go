@@ -68,7 +68,7 @@ func (r *request) checkOwn(op policy.Operation, p *wire.CheckPolicyParameters) (
 		}
 	}
 	switch op {
-	case policy.Create, policy.Adopt, policy.Seal, policy.Unseal, policy.Status, policy.Audit:
+	case policy.Create, policy.Adopt, policy.Seal, policy.Unseal, policy.ListCards, policy.ManageCards, policy.Status, policy.Audit:
 		return checked(r.decide(op, p.Key, r.self())), nil
 	}
 	if rec, ok := r.agent.lookup(uid, p.Key); ok {

@@ -27,6 +27,9 @@ type counters struct {
 	device      *metrics.Histogram
 	connections *metrics.Gauge
 	watchers    *metrics.Gauge
+	prompts     *metrics.Counter
+	promptsOpen *metrics.Gauge
+	touches     *metrics.Counter
 	waiting     *metrics.Gauge
 	ready       *metrics.Gauge
 }
@@ -53,6 +56,9 @@ func newCounters(version string, started time.Time) *counters {
 		device:      r.Histogram("holdfast_agent_device_seconds", "How long work held the device.", seconds(), "backend"),
 		connections: r.Gauge("holdfast_agent_connections", "Connections that are open."),
 		watchers:    r.Gauge("holdfast_agent_watchers", "Calls of Watch under way."),
+		prompts:     r.Counter("holdfast_agent_prompts_total", "Times that a person was asked for a PIN or a yes, by what came of it.", "what", "outcome"),
+		promptsOpen: r.Gauge("holdfast_agent_prompts_open", "Prompts that wait for a person now."),
+		touches:     r.Counter("holdfast_agent_touches_total", "Signatures that waited for a touch, by what came of them.", "outcome"),
 		waiting:     r.Gauge("holdfast_agent_queue_waiting", "Requests that wait for the device now.", "backend"),
 		ready:       r.Gauge("holdfast_agent_device_ready", "1 when the device was ready when it was last looked at, else 0.", "backend"),
 	}
@@ -117,8 +123,9 @@ func (a *Agent) measure() {
 	c.connections.Set(float64(a.total))
 	a.mu.Unlock()
 	c.watchers.Set(float64(a.watch.number()))
+	c.promptsOpen.Set(float64(a.prompts.number()))
 	for name, d := range a.devices {
-		c.waiting.Set(float64(d.queue.Stats().Waiting), name)
+		c.waiting.Set(float64(d.queues.waiting()), name)
 		switch d.last().State {
 		case "": // nobody has looked yet
 		case keys.StateReady:

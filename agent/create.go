@@ -17,24 +17,42 @@ const createTimeout = 5 * time.Minute
 
 func (r *request) createKey(ctx context.Context, p *wire.CreateKeyParameters) (*wire.KeyReply, error) {
 	defer clear(p.PIN)
+	if p.OnCard != nil {
+		defer clear(p.OnCard.ManagementKey)
+	}
 	t, err := template(p)
+	if err == nil {
+		err = r.agent.placed(p, &t)
+	}
 	if err != nil {
 		return nil, err
 	}
-	rec := r.newRecord(p.Name, t, p.TLS12, p.RequestID)
-	return r.add(ctx, policy.Create, rec, t, p.Backend, func(ctx context.Context, b keys.Backend) (keys.Material, error) {
+	rec, err := r.newRecord(p, t)
+	if err != nil {
+		return nil, err
+	}
+	return r.add(ctx, policy.Create, rec, t, p.Backend, func(ctx context.Context, b keys.Backend, t keys.Template) (keys.Material, error) {
 		return b.Create(ctx, t)
 	})
 }
 
+// A maker makes or takes in a key of template t on b.
+type maker func(ctx context.Context, b keys.Backend, t keys.Template) (keys.Material, error)
+
 func (r *request) adoptKey(ctx context.Context, p *wire.AdoptKeyParameters) (*wire.KeyReply, error) {
-	t, err := template(&wire.CreateKeyParameters{Name: p.Name, Purpose: p.Purpose, Persistent: p.Persistent, TLS12: p.TLS12})
+	like := &wire.CreateKeyParameters{
+		Name: p.Name, Purpose: p.Purpose, Persistent: p.Persistent, TLS12: p.TLS12, Confirm: p.Confirm, RequestID: p.RequestID,
+	}
+	t, err := template(like)
 	if err != nil {
 		return nil, err
 	}
 	t.Algorithm, t.RSABits = "", 0 // the file says
-	rec := r.newRecord(p.Name, t, p.TLS12, p.RequestID)
-	return r.add(ctx, policy.Adopt, rec, t, p.Backend, func(ctx context.Context, b keys.Backend) (keys.Material, error) {
+	rec, err := r.newRecord(like, t)
+	if err != nil {
+		return nil, err
+	}
+	return r.add(ctx, policy.Adopt, rec, t, p.Backend, func(ctx context.Context, b keys.Backend, t keys.Template) (keys.Material, error) {
 		if !p.AllowImported {
 			return b.Import(ctx, t, []byte(p.File), false)
 		}
@@ -80,25 +98,22 @@ func template(p *wire.CreateKeyParameters) (t keys.Template, err error) {
 	if p.RSABits != 0 && t.Algorithm != keys.RS256 {
 		return t, &keys.Error{Kind: keys.BadRequest, Message: "a number of RSA bits goes with RS256 alone"}
 	}
-	if len(p.PIN) > 0 {
-		if err = keys.CheckPIN(p.PIN); err != nil {
-			return t, err
-		}
-	}
-	t.RSABits, t.Persistent, t.PIN = p.RSABits, p.Persistent, p.PIN
+	t.RSABits, t.Persistent = p.RSABits, p.Persistent
 	return t, nil
 }
 
-func (r *request) newRecord(name string, t keys.Template, tls12 bool, requestID string) store.Record {
+func (r *request) newRecord(p *wire.CreateKeyParameters, t keys.Template) (store.Record, error) {
+	confirm, err := confirmOf(p.Confirm)
 	return store.Record{
-		Name: name, Owner: r.self(), Purpose: t.Purpose, Persistent: t.Persistent, TLS12: tls12,
-		Created: time.Now().UTC().Truncate(time.Second), RequestID: requestID,
-	}
+		Name: p.Name, Owner: r.self(), Purpose: t.Purpose, Persistent: t.Persistent, TLS12: p.TLS12, Confirm: confirm,
+		Created: time.Now().UTC().Truncate(time.Second), RequestID: p.RequestID,
+	}, err
 }
 
 // add makes a key and its record. Nobody sees the public key before the record
 // is on the disk and the key in it has signed.
-func (r *request) add(ctx context.Context, op policy.Operation, rec store.Record, t keys.Template, backend string, make func(context.Context, keys.Backend) (keys.Material, error)) (*wire.KeyReply, error) {
+func (r *request) add(ctx context.Context, op policy.Operation, rec store.Record, t keys.Template, backend string, do maker) (*wire.KeyReply, error) {
+	patience := ctx // of the caller, who may leave
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), createTimeout)
 	defer cancel()
 	e, err := r.allow(op, rec.Name, rec.Owner)
@@ -119,7 +134,11 @@ func (r *request) add(ctx context.Context, op policy.Operation, rec store.Record
 	if err := r.permit(e); err != nil {
 		return nil, err
 	}
-	err = r.addOn(ctx, d, &rec, t.PIN, make)
+	if t.Card.PINPolicy != "" {
+		err = r.addOnCard(ctx, patience, d, &rec, t, do)
+	} else {
+		err = r.addOn(ctx, d.ofCard(t.Card.Serial), &rec, t, do)
+	}
 	if old, ok := r.agent.Store.Get(rec.Owner.UID, rec.Name); err != nil && ok && repeats(old, rec) {
 		rec, err = old, nil // the first call was still at it when this one began
 	}
@@ -185,8 +204,9 @@ func (r *request) quota(t keys.Template) error {
 
 // addOn makes the key on d, stores the record and has the key sign. When a step
 // fails, those before it are undone.
-func (r *request) addOn(ctx context.Context, d *device, rec *store.Record, pin []byte, make func(context.Context, keys.Backend) (keys.Material, error)) error {
-	m, err := ask(ctx, d, r.caller(), func(ctx context.Context) (keys.Material, error) { return make(ctx, d.backend) })
+func (r *request) addOn(ctx context.Context, at station, rec *store.Record, t keys.Template, do maker) error {
+	d := at.device
+	m, err := r.made(ctx, at, t, do)
 	if err != nil {
 		return err
 	}
@@ -202,15 +222,41 @@ func (r *request) addOn(ctx context.Context, d *device, rec *store.Record, pin [
 	if err := unwritten(r.agent.Store.Create(*rec)); err != nil {
 		return r.undo(d, m, err)
 	}
-	err = d.do(ctx, r.caller(), func(ctx context.Context) error { return d.backend.Persist(ctx, m) })
+	err = d.of(m).do(ctx, r.caller(), func(ctx context.Context) error { return d.backend.Persist(ctx, m) })
 	if err == nil {
-		err = r.trial(ctx, d, *rec, pin)
+		err = r.trial(ctx, d, *rec, t.PIN)
 	}
 	if err != nil {
 		return r.undo(d, m, err, *rec)
 	}
 	*rec, _ = r.agent.Store.Get(rec.Owner.UID, rec.Name)
 	return nil
+}
+
+// made has do make a key. The PIN that it gets is its own, to be wiped when it is
+// over.
+func (r *request) made(ctx context.Context, at station, t keys.Template, do maker) (keys.Material, error) {
+	result := make(chan keys.Material, 1)
+	pin := t.Card.PIN
+	if len(t.PIN) > 0 {
+		pin = t.PIN
+	}
+	_, err := lend(ctx, at, r.caller(), pin, func(ctx context.Context, pin []byte) error {
+		own := t
+		if len(t.PIN) > 0 {
+			own.PIN = pin
+		}
+		if len(t.Card.PIN) > 0 {
+			own.Card.PIN = pin
+		}
+		m, err := do(ctx, at.backend, own)
+		result <- m
+		return err
+	})
+	if err != nil {
+		return keys.Material{}, err
+	}
+	return <-result, nil
 }
 
 // unwritten gives a failure of the store a name and a next step. The cause, with
@@ -264,14 +310,14 @@ func (r *request) trial(ctx context.Context, d *device, rec store.Record, pin []
 			return nil // adopted: nobody has told its PIN
 		}
 		defer d.backend.Lock(&rec.Material)
-		err := d.do(ctx, r.caller(), func(ctx context.Context) error {
+		_, err := lend(ctx, d.of(rec.Material), r.caller(), pin, func(ctx context.Context, pin []byte) error {
 			return d.backend.Unlock(ctx, rec.Material, pin, time.Now().Add(time.Minute))
 		})
 		if err != nil {
 			return err
 		}
 	}
-	_, err = r.agent.signature(ctx, r.caller(), rec, s, []byte(trialMessage), func() error { return nil })
+	_, err = r.signature(ctx, policy.Create, rec, s, []byte(trialMessage), func() error { return nil })
 	return err
 }
 
@@ -281,7 +327,7 @@ func (r *request) trial(ctx context.Context, d *device, rec store.Record, pin []
 func (r *request) undo(d *device, m keys.Material, why error, stored ...store.Record) error {
 	ctx, cancel := context.WithTimeout(context.Background(), r.agent.Limits.Request)
 	defer cancel()
-	err := d.do(ctx, r.caller(), func(ctx context.Context) error { return d.backend.Delete(ctx, m) })
+	err := d.of(m).do(ctx, r.caller(), func(ctx context.Context) error { return d.backend.Delete(ctx, m) })
 	for _, rec := range stored {
 		if err == nil {
 			err = r.agent.Store.Delete(rec.Owner.UID, rec.Name)

@@ -10,11 +10,11 @@ import (
 	"holdfast/agent/queue"
 )
 
-// device is a backend, the queue in front of it, and what it last said of its
+// device is a backend, the queues in front of it, and what it last said of its
 // state.
 type device struct {
 	backend keys.Backend
-	queue   *queue.Queue
+	queues  *queues
 	counts  *counters
 	changed func(keys.Status)
 
@@ -26,13 +26,18 @@ type device struct {
 }
 
 func newDevice(b keys.Backend, l queue.Limits, counts *counters, changed func(keys.Status)) *device {
-	return &device{backend: b, queue: queue.New(l), counts: counts, changed: changed}
+	return &device{backend: b, queues: newQueues(l), counts: counts, changed: changed}
 }
 
 // do runs work on the device in the caller's turn. What may mean that the device
 // changed its state makes the agent look.
 func (d *device) do(ctx context.Context, c queue.Caller, work func(context.Context) error) error {
-	err := d.timed(ctx, c, work)
+	return d.doAt(ctx, "", c, work)
+}
+
+// doAt is do for one unit of the device.
+func (d *device) doAt(ctx context.Context, unit string, c queue.Caller, work func(context.Context) error) error {
+	err := d.timed(ctx, unit, c, work)
 	switch keys.KindOf(err) {
 	case "":
 		d.worked()
@@ -45,10 +50,10 @@ func (d *device) do(ctx context.Context, c queue.Caller, work func(context.Conte
 // timed waits for the caller's turn and runs work, and observes how long each
 // took: a slow device and a long queue want different remedies. Who left before
 // its turn has waited too; who was refused a place has not.
-func (d *device) timed(ctx context.Context, c queue.Caller, work func(context.Context) error) error {
+func (d *device) timed(ctx context.Context, unit string, c queue.Caller, work func(context.Context) error) error {
 	var turned atomic.Bool // the wait is over and observed
 	came := time.Now()
-	err := d.queue.Do(ctx, c, func(ctx context.Context) error {
+	err := d.queues.do(ctx, unit, c, func(ctx context.Context) error {
 		began := time.Now()
 		if !turned.Swap(true) {
 			d.counts.queue.Observe(began.Sub(came).Seconds(), d.backend.Name())
@@ -70,11 +75,11 @@ func (d *device) worked() {
 	d.didWork = time.Now()
 }
 
-// ask runs work on d in the caller's turn and returns its result. A caller who
-// gives up first gets no result, whatever becomes of the work.
-func ask[T any](ctx context.Context, d *device, c queue.Caller, work func(context.Context) (T, error)) (T, error) {
+// ask runs work in the caller's turn and returns its result. A caller who gives up
+// first gets no result, whatever becomes of the work.
+func ask[T any](ctx context.Context, at worker, c queue.Caller, work func(context.Context) (T, error)) (T, error) {
 	result := make(chan T, 1)
-	err := d.do(ctx, c, func(ctx context.Context) error {
+	err := at.do(ctx, c, func(ctx context.Context) error {
 		v, err := work(ctx)
 		result <- v
 		return err
@@ -189,6 +194,13 @@ func (a *Agent) deviceChanged(s keys.Status) {
 	a.counts.changes.Add(1, s.Backend, string(s.State))
 	a.Log.Info("device", "backend", s.Backend, "state", s.State, "reason", s.Reason)
 	a.watch.publish(event{what: "device", name: s.Backend, state: string(s.State)})
+}
+
+// outdated makes who asks for the state next ask the device.
+func (d *device) outdated() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.asked = time.Time{}
 }
 
 // device returns the named backend's device, or the default one for no name.

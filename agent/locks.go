@@ -27,7 +27,7 @@ func (a *Agent) lockThose(user *uint32, why string) {
 		if user != nil && rec.Owner.UID != *user {
 			continue
 		}
-		if a.unlockedUntil(idOf(rec)) != nil {
+		if a.opened(idOf(rec)) {
 			a.lock(rec)
 			locked++
 		}

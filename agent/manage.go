@@ -103,7 +103,7 @@ func (r *request) deleteKey(ctx context.Context, p *wire.NameParameters) (*wire.
 	if err != nil {
 		return nil, err
 	}
-	err = d.do(ctx, r.caller(), func(ctx context.Context) error { return d.backend.Delete(ctx, rec.Material) })
+	err = d.of(rec.Material).do(ctx, r.caller(), func(ctx context.Context) error { return d.backend.Delete(ctx, rec.Material) })
 	if err == nil {
 		err = unwritten(r.agent.Store.Delete(rec.Owner.UID, rec.Name))
 	}
@@ -120,7 +120,7 @@ func (a *Agent) keyGone(rec store.Record) {
 	id := idOf(rec)
 	a.mu.Lock()
 	delete(a.faults, id)
-	delete(a.unlocked, id)
+	a.shut(id)
 	a.mu.Unlock()
 	a.watch.publish(event{what: "key", name: rec.Name, key: &id})
 }
@@ -211,6 +211,7 @@ func (a *Agent) wireKey(rec store.Record) wire.Key {
 		PublicKey: rec.Material.Public, Chain: rec.Chain, Imported: rec.Material.Imported,
 		Persistent: rec.Persistent, PIN: rec.Material.PIN, TLS12: rec.TLS12,
 		Servers: []wire.Server{}, Fault: a.fault(idOf(rec)), UnlockedUntil: a.unlockedUntil(idOf(rec)),
+		Place: wirePlace(rec.Material.Card), Confirm: wireConfirm(rec.Confirm),
 	}
 	for _, s := range rec.Servers {
 		k.Servers = append(k.Servers, wire.Server{Address: s.Address, CA: s.CA})

@@ -22,6 +22,7 @@ type request struct {
 	id    string
 
 	reported *audit.Reported // for whom the caller says that it asks
+	unlocked bool            // a PIN that a person gave was tried in its name, and recorded so
 }
 
 var lastRequest atomic.Uint64

@@ -8,7 +8,6 @@ import (
 	"holdfast/agent/keys"
 	"holdfast/agent/message"
 	"holdfast/agent/policy"
-	"holdfast/agent/queue"
 	"holdfast/agent/store"
 	"holdfast/agent/wire"
 )
@@ -17,8 +16,9 @@ import (
 // audit log, or refuses.
 type check func(store.Record, keys.Scheme) (facts map[string]string, err error)
 
-// sign is the path of one signature: policy, message, audit, queue, device,
-// verification, the caller still there, audit, reply.
+// sign is the path of one signature: policy, message, the person where the key
+// wants one, audit, queue, device, verification, the caller still there, audit,
+// reply.
 func (r *request) sign(ctx context.Context, op policy.Operation, name, scheme string, msg []byte, check check) (*wire.SignReply, error) {
 	rec, e, err := r.find(op, name)
 	if err != nil {
@@ -28,13 +28,16 @@ func (r *request) sign(ctx context.Context, op policy.Operation, name, scheme st
 	if err == nil {
 		e.detail, err = check(rec, s)
 	}
+	if err == nil {
+		err = r.attended(ctx, op, rec)
+	}
 	if err != nil {
 		return nil, r.deny(e, err)
 	}
 	if err := r.permit(e); err != nil {
 		return nil, err
 	}
-	signature, err := r.agent.signature(ctx, r.caller(), rec, s, msg, func() error { return r.still(op, rec) })
+	signature, err := r.signUnlocked(ctx, op, rec, s, msg)
 	if err == nil {
 		err = r.stillThere()
 	}
@@ -43,6 +46,23 @@ func (r *request) sign(ctx context.Context, op policy.Operation, name, scheme st
 		return nil, err
 	}
 	return &wire.SignReply{Signature: signature}, nil
+}
+
+// signUnlocked signs with a key that the agent takes for unlocked. When the device
+// does not, because it or the process next to it began anew, a person is asked
+// once, and the device once more.
+func (r *request) signUnlocked(ctx context.Context, op policy.Operation, rec store.Record, s keys.Scheme, msg []byte) ([]byte, error) {
+	still := func() error { return r.still(op, rec) }
+	until := r.agent.unlockedUntil(idOf(rec))
+	signature, err := r.signature(ctx, op, rec, s, msg, still)
+	if keys.KindOf(err) != keys.PINRequired || !rec.Material.PIN {
+		return signature, err
+	}
+	r.agent.notUnlocked(rec, until)
+	if err := r.askPIN(ctx, asked{op: op, rec: rec, lasts: r.agent.Limits.UnlockDefault}); err != nil {
+		return nil, err
+	}
+	return r.signature(ctx, op, rec, s, msg, still)
 }
 
 // usable refuses a scheme that is not the key's one scheme, and a key that gave
@@ -74,8 +94,8 @@ func (r *request) still(op policy.Operation, rec store.Record) error {
 // signature hashes msg, has the device sign it in the caller's turn if still
 // allows it then, and lets the signature go only when it verifies under the
 // recorded public key.
-func (a *Agent) signature(ctx context.Context, c queue.Caller, rec store.Record, s keys.Scheme, msg []byte, still func() error) ([]byte, error) {
-	d, err := a.device(rec.Material.Backend)
+func (r *request) signature(ctx context.Context, op policy.Operation, rec store.Record, s keys.Scheme, msg []byte, still func() error) ([]byte, error) {
+	d, err := r.agent.device(rec.Material.Backend)
 	if err != nil {
 		return nil, err
 	}
@@ -84,17 +104,19 @@ func (a *Agent) signature(ctx context.Context, c queue.Caller, rec store.Record,
 		return nil, err
 	}
 	digest := s.Digest(msg)
-	signature, err := ask(ctx, d, c, func(ctx context.Context) ([]byte, error) {
+	signature, err := ask(ctx, d.of(rec.Material), r.caller(), func(ctx context.Context) (signature []byte, err error) {
 		if err := still(); err != nil {
 			return nil, err
 		}
+		t := r.touch(op, rec)
+		defer func() { t.done(err) }()
 		return d.backend.Sign(ctx, rec.Material, s, digest)
 	})
 	if err != nil {
 		return nil, err
 	}
 	if err := keys.Verify(public, s, digest, signature); err != nil {
-		a.setFault(idOf(rec), "the device gave a signature that does not verify under the recorded public key")
+		r.agent.setFault(idOf(rec), "the device gave a signature that does not verify under the recorded public key")
 		return nil, err
 	}
 	return signature, nil

@@ -33,7 +33,7 @@ func (r *request) getStatus(ctx context.Context, _ *wire.Empty) (*wire.GetStatus
 		reply.Mode = "system"
 	}
 	for _, b := range a.Backends {
-		reply.Devices = append(reply.Devices, wireDevice(a.devices[b.Name()].glance(ctx, statusPatience)))
+		reply.Devices = append(reply.Devices, wireDevices(a.devices[b.Name()].glance(ctx, statusPatience))...)
 	}
 	for _, rec := range a.Store.List() {
 		if r.shows(rec, false) {
@@ -145,6 +145,18 @@ func wireCaller(id peer.Identity) wire.Caller {
 		c.Groups = []uint32{}
 	}
 	return c
+}
+
+// wireDevices is one device or, where a backend has several, each of them.
+func wireDevices(s keys.Status) []wire.Device {
+	if len(s.Units) == 0 {
+		return []wire.Device{wireDevice(s)}
+	}
+	var list []wire.Device
+	for _, unit := range s.Units {
+		list = append(list, wireDevice(unit))
+	}
+	return list
 }
 
 func wireDevice(s keys.Status) wire.Device {

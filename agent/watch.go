@@ -131,10 +131,11 @@ func (a *Agent) watchCall(ctx context.Context, call *varlink.Call) error {
 	}
 }
 
-// mayHear reports whether the caller may know of an event.
+// mayHear reports whether the caller may know of an event. Of a lock of everything
+// whoever it concerns hears, also who may ask nothing of the agent's state.
 func (r *request) mayHear(e event) bool {
-	if e.user != nil && *e.user != r.conn.peer.UID && !r.privileged() {
-		return false
+	if e.what == "lock" && e.key == nil {
+		return e.user == nil || *e.user == r.conn.peer.UID || r.privileged()
 	}
 	if e.key == nil {
 		return r.decide(policy.Status, "", r.self()).Allowed

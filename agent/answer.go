@@ -1,0 +1,87 @@
+package agent
+
+import (
+	"context"
+	"errors"
+
+	"holdfast/agent/keys"
+	"holdfast/agent/prompt"
+)
+
+// What came of a prompt, as the metrics name it. A prompt is withdrawn when nobody
+// waits for it any more.
+const (
+	promptAnswered    = "answered"
+	promptClosed      = "closed"
+	promptLate        = "timed-out"
+	promptWithdrawn   = "withdrawn"
+	promptUnreachable = "unreachable"
+)
+
+// unanswered is the error of a prompt to which there was no answer.
+type unanswered struct {
+	outcome string
+	err     error
+}
+
+// Error returns what the prompt said.
+func (u *unanswered) Error() string { return u.err.Error() }
+
+// Unwrap returns what the prompt said.
+func (u *unanswered) Unwrap() error { return u.err }
+
+// outcomeOfPrompt returns what came of the prompt that err is about, and nothing
+// when it is about something else.
+func outcomeOfPrompt(err error) string {
+	var u *unanswered
+	if errors.As(err, &u) {
+		return u.outcome
+	}
+	return ""
+}
+
+// prompted has a person asked by ask, and counts what came of it. What is one of
+// pin and confirm.
+func (a *Agent) prompted(ctx context.Context, what string, ask func(context.Context) error) error {
+	err := ask(ctx)
+	outcome := promptAnswered
+	if err != nil {
+		outcome = howUnanswered(ctx, err)
+		err = &unanswered{outcome, err}
+	}
+	a.counts.prompts.Add(1, what, outcome)
+	return err
+}
+
+func howUnanswered(ctx context.Context, err error) string {
+	switch {
+	case errors.Is(err, prompt.ErrClosed):
+		return promptClosed
+	case errors.Is(err, prompt.ErrLate), errors.Is(context.Cause(ctx), context.DeadlineExceeded):
+		return promptLate
+	case ctx.Err() != nil:
+		return promptWithdrawn
+	}
+	return promptUnreachable
+}
+
+// explained is what a caller is told of a prompt that came to nothing, by an error
+// of that kind: what the prompt said of itself or else what is wanted, and why
+// nobody gave it.
+func explained(err error, kind keys.Kind, wants, hint string) error {
+	var u *unanswered
+	e := &keys.Error{Kind: kind, Message: wants, Hint: hint}
+	switch {
+	case errors.As(err, &u):
+		if said, ok := keys.AsError(u.err); ok && said.Kind == kind {
+			e.Message, e.Hint = said.Message, said.Hint // the cause may be a deadline, which is not the caller's
+		}
+	case errors.Is(err, errQuiet):
+		e.Message += ", and the prompt was closed a moment ago"
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+		e.Message += ", and nobody answered the prompt in time"
+	default:
+		return err
+	}
+	return e
+}

@@ -1,0 +1,146 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"holdfast/agent/keys"
+	"holdfast/agent/policy"
+	"holdfast/agent/prompt"
+	"holdfast/agent/store"
+	"holdfast/agent/wire"
+)
+
+// placed completes a template with the PIN and the place that a caller asks for. A
+// card's PIN opens what is needed to make a key, so it is asked for even where the
+// key will sign without.
+func (a *Agent) placed(p *wire.CreateKeyParameters, t *keys.Template) error {
+	d, err := a.device(p.Backend)
+	if err != nil {
+		return nil // what there is no backend for is refused when policy has spoken
+	}
+	if _, ok := d.backend.(keys.CardHolder); ok {
+		return placeOnCard(p, t)
+	}
+	switch {
+	case p.OnCard != nil:
+		return &keys.Error{Kind: keys.BadRequest, Message: fmt.Sprintf("backend %s has no cards", d.backend.Name()), Hint: "ask for a backend that has: --backend piv"}
+	case len(p.PIN) > 0:
+		t.PIN = p.PIN
+		return keys.CheckPIN(p.PIN)
+	}
+	return nil
+}
+
+func placeOnCard(p *wire.CreateKeyParameters, t *keys.Template) error {
+	on := wire.OnCard{}
+	if p.OnCard != nil {
+		on = *p.OnCard
+	}
+	setDefault(&on.PINPolicy, string(keys.PolicyOnce))
+	setDefault(&on.TouchPolicy, string(keys.PolicyNever))
+	t.Card = keys.OnCard{
+		Serial: on.Card, Slot: on.Slot, PINPolicy: keys.Policy(on.PINPolicy), TouchPolicy: keys.Policy(on.TouchPolicy),
+		Overwrite: on.Overwrite, AllowUnattested: on.AllowUnattested, ManagementKey: on.ManagementKey,
+	}
+	if !slices.Contains(keys.PINPolicies(), t.Card.PINPolicy) {
+		return &keys.Error{Kind: keys.BadRequest, Message: fmt.Sprintf("%.20q is no PIN policy", on.PINPolicy), Hint: fmt.Sprintf("one of %v", keys.PINPolicies())}
+	}
+	if !slices.Contains(keys.TouchPolicies(), t.Card.TouchPolicy) {
+		return &keys.Error{Kind: keys.BadRequest, Message: fmt.Sprintf("%.20q is no touch policy", on.TouchPolicy), Hint: fmt.Sprintf("one of %v", keys.TouchPolicies())}
+	}
+	if on.Slot != "" {
+		if _, err := keys.ParseSlot(on.Slot); err != nil {
+			return err
+		}
+	}
+	if len(p.PIN) == 0 {
+		return nil
+	}
+	*t = withCardPIN(*t, p.PIN)
+	return keys.CheckCardPIN(p.PIN)
+}
+
+// withCardPIN returns t with the card's PIN in it: for the card, and for the key
+// where it will want one.
+func withCardPIN(t keys.Template, pin []byte) keys.Template {
+	t.Card.PIN = pin
+	if t.Card.PINPolicy != keys.PolicyNever {
+		t.PIN = pin
+	}
+	return t
+}
+
+// addOnCard is addOn with a card's PIN, which is counted like every other try of
+// it, and asked for when the caller gave none. Patience ends when the caller
+// leaves; what the card has begun goes on.
+func (r *request) addOnCard(ctx, patience context.Context, d *device, rec *store.Record, t keys.Template, do maker) error {
+	if len(t.Card.PIN) == 0 && t.Card.PINPolicy == keys.PolicyNever && len(t.Card.ManagementKey) > 0 {
+		return r.addOn(ctx, d.ofCard(t.Card.Serial), rec, t, do)
+	}
+	serial, err := soleCard(patience, d.backend.(keys.CardHolder), t.Card.Serial)
+	if err != nil {
+		return err
+	}
+	t.Card.Serial = serial
+	try := func(pin []byte) error {
+		if err := keys.CheckCardPIN(pin); err != nil {
+			return err
+		}
+		return r.spendTry(rec.Owner.UID, pinOf(serial), func() error {
+			return r.addOn(ctx, d.ofCard(serial), rec, withCardPIN(t, pin), do)
+		})
+	}
+	if len(t.Card.PIN) > 0 {
+		return try(t.Card.PIN)
+	}
+	const wants, hint = "making a key on a card takes the card's PIN", "give it with `holdfast key create --pin`"
+	if r.agent.Person == nil {
+		return &keys.Error{Kind: keys.PINRequired, Message: wants, Hint: hint}
+	}
+	err = r.agent.untilRight(patience, r.cardSubject(serial, *rec), rec.Owner.UID, pinOf(serial), try)
+	return explained(err, keys.PINRequired, wants, hint)
+}
+
+func (r *request) cardSubject(serial uint32, rec store.Record) prompt.Subject {
+	s := r.subject(policy.Create, rec)
+	s.Device = cardName(serial)
+	return s
+}
+
+// soleCard returns the serial number of the card to make a key on: the one that
+// is asked for, or the only one that there is. A PIN is for one card.
+func soleCard(ctx context.Context, h keys.CardHolder, serial uint32) (uint32, error) {
+	if serial != 0 {
+		return serial, nil
+	}
+	all, err := h.Cards(ctx)
+	if err != nil {
+		return 0, err
+	}
+	none := &keys.Error{Kind: keys.DeviceAbsent, Message: "there is no card", Hint: "insert one; `holdfast piv list` shows what is seen"}
+	var found []uint32
+	for _, c := range all {
+		switch {
+		case c.Serial != 0:
+			found = append(found, c.Serial)
+		case c.State == keys.StateBusy:
+			none = &keys.Error{Kind: keys.Busy, Message: c.Reason, Hint: c.Hint}
+		}
+	}
+	switch len(found) {
+	case 0:
+		return 0, none
+	case 1:
+		return found[0], nil
+	}
+	return 0, &keys.Error{Kind: keys.BadRequest, Message: fmt.Sprintf("there are %d cards", len(found)), Hint: fmt.Sprintf("name one of %v: --card", found)}
+}
+
+func wirePlace(p *keys.Place) *wire.Place {
+	if p == nil {
+		return nil
+	}
+	return &wire.Place{Card: p.Serial, Slot: p.Slot, PINPolicy: string(p.PINPolicy), TouchPolicy: string(p.TouchPolicy), Attested: p.Attested}
+}
