@@ -24,9 +24,9 @@ type advisory struct {
 
 func advisories() []advisory {
 	return []advisory{roca(), {
-		number: "YSA-2019-02", from: Firmware{4, 4, 2}, before: Firmware{4, 4, 5},
+		number: "YSA-2019-02", from: Firmware{4, 4, 2}, before: Firmware{4, 4, 5}, weak: true,
 		fact: "makes ECDSA signatures with too little randomness after it was plugged in, which can give the key away (YSA-2019-02)",
-		hint: "replace the YubiKey: firmware 4.4.5 and newer does not have the flaw",
+		hint: "replace the YubiKey, or make RSA keys: firmware 4.4.5 and newer does not have the flaw",
 	}, {
 		number: "YSA-2024-03", before: Firmware{5, 7, 0}, // CVE-2024-45678, severity moderate
 		fact: "lets somebody who holds the YubiKey, and has laboratory equipment, extract ECDSA keys (EUCLEAK, YSA-2024-03)",

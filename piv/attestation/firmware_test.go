@@ -69,7 +69,7 @@ func TestWarnings(t *testing.T) {
 			var got []string
 			for _, note := range attestation.Warnings(c.firmware, algorithm) {
 				got = append(got, note.Advisory)
-				if note.Weak != (note.Advisory == roca) {
+				if note.Weak != (note.Advisory != eucleak) {
 					t.Errorf("%s: weak %v", note.Advisory, note.Weak)
 				}
 				if !strings.Contains(note.Message, "firmware "+c.firmware+" ") || !strings.Contains(note.Message, note.Advisory) || note.Hint == "" {
