@@ -134,7 +134,7 @@ var rules = []rule{
 	{
 		why:   "the process next to the card knows the card and its protocol with the agent, and nothing of callers",
 		rooms: []string{"piv/holdfast-piv/..."},
-		only:  []string{"agent/keys", "agent/harden", "piv/wire", "piv/holdfast-piv/...", pivGo + "/...", xsys + "/unix"},
+		only:  []string{"C", "agent/keys", "agent/harden", "piv/wire", "piv/holdfast-piv/...", pivGo + "/...", xsys + "/unix"},
 		reach: []string{"net/http/..."},
 	},
 	{
