@@ -54,5 +54,6 @@ func figures() []measure.Figure {
 		{Name: "proxy_stream", Measure: proxyStream},
 		{Name: "signatures_for_100_requests", Measure: signaturesForRuns},
 		{Name: "agent_rss_mib", Measure: agentMemory},
+		{Name: "card_overhead", Measure: cardOverhead},
 	}
 }

@@ -1,0 +1,273 @@
+package faults_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"holdfast/agent/keys"
+	"holdfast/agent/wire"
+	"holdfast/client"
+	"holdfast/test/daemon"
+	"holdfast/test/pivcard"
+	"holdfast/test/swtpm"
+)
+
+// The codes of a card that is set up, and how many faults a run injects.
+const (
+	cardPIN, cardPUK = "246813", "97531864"
+	cardFaults       = 200
+	cardRecovery     = 2 * time.Second
+)
+
+// A cardRig is an agent with a TPM and cards, a key in the TPM, tpm, and one on
+// each card: card0, card1.
+type cardRig struct {
+	agent  *daemon.Agent
+	client *client.Client
+	reader *pivcard.Rig
+	cards  []*pivcard.Card
+	tpm    wire.Key
+	keys   []wire.Key
+}
+
+func newCardRig(t *testing.T, n int, on wire.OnCard) *cardRig {
+	t.Helper()
+	r := &cardRig{reader: pivcard.Start(t, n)}
+	r.agent = daemon.Start(t, daemon.Options{
+		Device: swtpm.Start(t).Device(), Cards: &daemon.Cards{Socket: r.reader.Socket(), Roots: r.reader.RootFile()},
+	})
+	r.client = connect(t, r.agent)
+	r.tpm = create(t, r.client, wire.CreateKeyParameters{Name: "tpm", Backend: "tpm"})
+	for i := range n {
+		card := r.reader.NewCard(pivcard.Options{Serial: uint32(20_000_001 + i)})
+		card.TouchAfter(10 * time.Millisecond)
+		r.cards = append(r.cards, card)
+		r.insert(t, card)
+		setUpCard(t, r.client, card)
+		here := on
+		here.Card = card.Serial
+		r.keys = append(r.keys, create(t, r.client, wire.CreateKeyParameters{
+			Name: fmt.Sprintf("card%d", i), Backend: "piv", PIN: []byte(cardPIN), OnCard: &here,
+		}))
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("-- agent:\n%s", r.agent.Log())
+		}
+	})
+	return r
+}
+
+func (r *cardRig) insert(t *testing.T, card *pivcard.Card) {
+	t.Helper()
+	if err := r.reader.Insert(card); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (r *cardRig) remove(t *testing.T, card *pivcard.Card) {
+	t.Helper()
+	if err := r.reader.Remove(card); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// setUpCard gives a card its codes, as soon as the agent has seen it.
+func setUpCard(t *testing.T, c *client.Client, card *pivcard.Card) {
+	t.Helper()
+	p := wire.SetUpCardParameters{Card: card.Serial, PIN: []byte(cardPIN), PUK: []byte(cardPUK)}
+	poll(t, "the card is set up", 10*time.Second, func() bool {
+		err := c.SetUpCard(within(t, 10*time.Second), p)
+		if err != nil && keys.KindOf(err) != keys.DeviceAbsent && keys.KindOf(err) != keys.KeyMismatch {
+			t.Fatalf("set up card %d: %v", card.Serial, err)
+		}
+		return err == nil
+	})
+}
+
+// kindWithin is the kind of what comes of a signature that may take so long.
+func (r *cardRig) kindWithin(t *testing.T, k wire.Key, d time.Duration) keys.Kind {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), d)
+	defer cancel()
+	return keys.KindOf(sign(ctx, r.client, k))
+}
+
+// signsSoon waits until a key signs again and returns how long it took.
+func (r *cardRig) signsSoon(t *testing.T, what string, k wire.Key) time.Duration {
+	t.Helper()
+	return poll(t, what, 10*cardRecovery, func() bool { return sign(within(t, callLimit), r.client, k) == nil })
+}
+
+// TestCardHangs: while one card hangs, and while it waits for a finger, the TPM
+// and the other card sign as if nothing had happened.
+func TestCardHangs(t *testing.T) {
+	t.Parallel()
+	r := newCardRig(t, 2, wire.OnCard{PINPolicy: "never", TouchPolicy: "always"})
+	for _, k := range append(r.keys, r.tpm) {
+		if err := sign(within(t, callLimit), r.client, k); err != nil {
+			t.Fatalf("%s: %v", k.Name, err)
+		}
+	}
+	for name, stop := range map[string]func() (resume func()){
+		"hangs": func() func() { r.cards[0].Order(pivcard.Hang()); return r.cards[0].Release },
+		"wants a finger": func() func() {
+			r.cards[0].TouchAfter(0)
+			return func() { r.cards[0].TouchAfter(10 * time.Millisecond) }
+		},
+		"answers forever": func() func() { r.cards[0].Order(pivcard.Endless()); return r.cards[0].Mend },
+	} {
+		resume := stop()
+		stuck := make(chan error, 1)
+		go func() { stuck <- sign(within(t, 3*time.Second), connect(t, r.agent), r.keys[0]) }()
+		var worst time.Duration
+		signed := 0
+		for began := time.Now(); time.Since(began) < 2*time.Second; {
+			for _, k := range []wire.Key{r.tpm, r.keys[1]} {
+				start := time.Now()
+				if err := sign(within(t, callLimit), r.client, k); err != nil {
+					t.Errorf("card 0 %s: %s: %v", name, k.Name, err)
+				}
+				worst = max(worst, time.Since(start))
+				signed++
+			}
+		}
+		if err := <-stuck; err == nil {
+			t.Errorf("card 0 %s, and signed", name)
+		}
+		resume()
+		t.Logf("card 0 %s: %d signatures elsewhere, the slowest %v; recovery %v", name, signed, worst, r.signsSoon(t, "recovery", r.keys[0]))
+		if worst > time.Second {
+			t.Errorf("card 0 %s: a signature elsewhere took %v", name, worst)
+		}
+	}
+}
+
+// TestCardFaults injects faults at random, one after the other, and counts: no
+// hang, no card that stays lost, no PIN spent.
+func TestCardFaults(t *testing.T) {
+	t.Parallel()
+	r := newCardRig(t, 1, wire.OnCard{PINPolicy: "once"})
+	card, k := r.cards[0], r.keys[0]
+	seed := rand.Uint64()
+	random := rand.New(rand.NewPCG(seed, 0))
+	wrong := 0
+	var worst time.Duration
+	for i := range cardFaults {
+		unlockCard(t, r.client, k)
+		resume := r.break1(t, random, card)
+		kind := r.kindWithin(t, k, callLimit)
+		if kind == keys.Internal || kind == keys.BadRequest || kind == keys.Denied {
+			t.Errorf("fault %d: kind %q", i, kind)
+		}
+		resume()
+		took := poll(t, fmt.Sprintf("recovery from fault %d", i), 10*cardRecovery, func() bool {
+			err := sign(within(t, callLimit), r.client, k)
+			if keys.KindOf(err) == keys.PINRequired {
+				unlockCard(t, r.client, k)
+			}
+			return err == nil
+		})
+		worst = max(worst, took)
+		if took > cardRecovery {
+			t.Errorf("fault %d: recovery took %v", i, took)
+		}
+		if left := card.PINLeft(); left != 3 {
+			wrong++
+		}
+	}
+	t.Logf("seed %d: %d faults, slowest recovery %v, %d times a PIN try was spent", seed, cardFaults, worst, wrong)
+	if wrong > 0 {
+		t.Errorf("a PIN try was spent %d times", wrong)
+	}
+	release := r.reader.Hold(t, r.reader.ReaderOf(card), true) // the agent has let go of it
+	release()
+}
+
+// break1 breaks one thing and returns what mends it.
+func (r *cardRig) break1(t *testing.T, random *rand.Rand, card *pivcard.Card) (resume func()) {
+	t.Helper()
+	order := func(f pivcard.Fault, mend func()) func() func() {
+		return func() func() { card.Order(f.Nth(1 + random.IntN(4))); return mend }
+	}
+	pulled := func() {
+		r.remove(t, card) // vpcd has noticed, or notices now
+		r.insert(t, card)
+	}
+	faults := []func() func(){
+		order(pivcard.Removed(), pulled),
+		order(pivcard.RemovedAfter(), pulled),
+		order(pivcard.Answer(nil), card.Mend),
+		order(pivcard.Answer([]byte{0x90}), card.Mend),
+		order(pivcard.Answer(slices.Repeat([]byte{0x55}, 65_000)), card.Mend),
+		order(pivcard.Status(0x6f00), card.Mend),
+		order(pivcard.Endless(), card.Mend),
+		order(pivcard.Hang(), func() { card.Mend(); card.Release() }),
+		func() func() { r.remove(t, card); return func() { r.insert(t, card) } },
+	}
+	return faults[random.IntN(len(faults))]()
+}
+
+func unlockCard(t *testing.T, c *client.Client, k wire.Key) {
+	t.Helper()
+	poll(t, "unlock", 10*cardRecovery, func() bool {
+		_, err := c.Unlock(within(t, callLimit), wire.UnlockKeyParameters{Name: k.Name, PIN: []byte(cardPIN)})
+		if kind := keys.KindOf(err); kind == keys.PINBlocked {
+			t.Fatalf("unlock: %v", err)
+		}
+		return err == nil
+	})
+}
+
+// TestOtherCard: a card in the place of the key's own gets no PIN; the right one,
+// put back, is used without a restart.
+func TestOtherCard(t *testing.T) {
+	t.Parallel()
+	r := newCardRig(t, 1, wire.OnCard{PINPolicy: "once"})
+	mine, other := r.cards[0], r.reader.NewCard(pivcard.Options{Serial: 666})
+	unlockCard(t, r.client, r.keys[0])
+	r.remove(t, mine)
+	poll(t, "device-absent", cardRecovery, func() bool { return r.kindWithin(t, r.keys[0], callLimit) == keys.DeviceAbsent })
+	r.insert(t, other)
+	poll(t, "key-mismatch", cardRecovery, func() bool { return r.kindWithin(t, r.keys[0], callLimit) == keys.KeyMismatch })
+	_, err := r.client.Unlock(within(t, callLimit), wire.UnlockKeyParameters{Name: r.keys[0].Name, PIN: []byte(cardPIN)})
+	if keys.KindOf(err) != keys.KeyMismatch {
+		t.Errorf("unlock: %v, want key-mismatch", err)
+	}
+	if n := other.PINTries(); n != 0 {
+		t.Errorf("the other card got %d PINs", n)
+	}
+	r.remove(t, other)
+	r.insert(t, mine)
+	poll(t, "the key wants its PIN again", cardRecovery, func() bool { return r.kindWithin(t, r.keys[0], callLimit) == keys.PINRequired })
+	unlockCard(t, r.client, r.keys[0])
+	if took := r.signsSoon(t, "the right card", r.keys[0]); took > cardRecovery {
+		t.Errorf("the right card signs after %v", took)
+	}
+}
+
+// TestPCSCDRestarts: the daemon between agent and card ends and comes back.
+func TestPCSCDRestarts(t *testing.T) {
+	t.Parallel()
+	r := newCardRig(t, 1, wire.OnCard{PINPolicy: "never"})
+	for range 3 {
+		if err := sign(within(t, callLimit), r.client, r.keys[0]); err != nil {
+			t.Fatal(err)
+		}
+		r.reader.StopPCSCD()
+		poll(t, "device-absent", cardRecovery, func() bool { return r.kindWithin(t, r.keys[0], callLimit) == keys.DeviceAbsent })
+		if err := sign(within(t, callLimit), r.client, r.tpm); err != nil {
+			t.Errorf("the TPM meanwhile: %v", err)
+		}
+		if err := r.reader.Restart(); err != nil {
+			t.Fatal(err)
+		}
+		if took := r.signsSoon(t, "after pcscd's restart", r.keys[0]); took > cardRecovery {
+			t.Errorf("recovery took %v", took)
+		}
+	}
+}
