@@ -7,40 +7,23 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"sync"
 	"testing"
 	"time"
 
 	"holdfast/agent/keys"
 	"holdfast/piv/wire"
+	"holdfast/test/daemon"
 	"holdfast/test/pivcard"
 )
 
 // patience bounds every wait of a test.
 const patience = 30 * time.Second
 
-// binary is the program under test, built once.
-var binary string
-
 func TestMain(m *testing.M) {
-	os.Exit(withBinary(m))
-}
-
-func withBinary(m *testing.M) int {
-	dir, err := os.MkdirTemp("", "holdfast-piv-")
-	if err != nil {
-		panic(err)
-	}
-	defer os.RemoveAll(dir)
-	binary = filepath.Join(dir, "holdfast-piv")
-	build := exec.Command("go", "build", "-trimpath", "-o", binary, ".")
-	build.Env = append(os.Environ(), "CGO_ENABLED=1")
-	if text, err := build.CombinedOutput(); err != nil {
-		println(string(text))
-		return 1
-	}
-	return m.Run()
+	code := m.Run()
+	daemon.Remove()
+	os.Exit(code)
 }
 
 // A child is a running holdfast-piv.
@@ -58,7 +41,7 @@ type child struct {
 // start runs the child for a rig. It is killed when the test ends.
 func start(t *testing.T, rig *pivcard.Rig) *child {
 	t.Helper()
-	c := &child{t: t, cmd: exec.Command(binary), got: make(chan *wire.Reply, 8), done: make(chan struct{})}
+	c := &child{t: t, cmd: exec.Command(daemon.Program(t, daemon.PIVProgram)), got: make(chan *wire.Reply, 8), done: make(chan struct{})}
 	c.cmd.Env = append(os.Environ(), rig.Env()...)
 	c.cmd.Stderr = &c.log
 	in, err := c.cmd.StdinPipe()
@@ -186,6 +169,31 @@ func setUp(t *testing.T, o pivcard.Options) *desk {
 	card := rig.NewCard(o)
 	rig.Insert(card)
 	return &desk{start(t, rig), rig, card}
+}
+
+// await waits until something is so.
+func (d *desk) await(what string, so func() bool) {
+	d.t.Helper()
+	for deadline := time.Now().Add(patience); !so(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			d.t.Fatalf("waited in vain for: %s", what)
+		}
+	}
+}
+
+// again kills the child and starts another.
+func (d *desk) again() {
+	d.t.Helper()
+	d.kill()
+	d.child = start(d.t, d.rig)
+}
+
+// sent expects so many PINs to have been sent to the card so far.
+func (d *desk) sent(want int) {
+	d.t.Helper()
+	if n := d.card.PINTries(); n != want {
+		d.t.Errorf("the card was sent %d PINs, want %d", n, want)
+	}
 }
 
 // on returns a request for the desk's card.

@@ -14,9 +14,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"runtime"
-
-	"golang.org/x/sys/unix"
 
 	"holdfast/agent/harden"
 	"holdfast/piv/holdfast-piv/card"
@@ -39,29 +36,25 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 		fmt.Fprintln(stderr, "holdfast-piv: hint: holdfast-agent starts it; see holdfast-agent(8)")
 		return 2
 	}
-	v, err := prepare()
+	if err := harden.Process(); err != nil {
+		fmt.Fprintln(stderr, "holdfast-piv: error:", err)
+		return 1
+	}
+	orphaned, err := watchParent()
+	if err != nil {
+		fmt.Fprintln(stderr, "holdfast-piv: error:", err)
+		return 1
+	}
+	v, err := vault.New()
 	if err != nil {
 		fmt.Fprintln(stderr, "holdfast-piv: error:", err)
 		return 1
 	}
 	defer v.Lock("")
-	s := &service{in: stdin, out: stdout, vault: v, card: card.New(v)}
+	s := &service{in: stdin, out: stdout, vault: v, card: card.New(v), orphaned: orphaned}
 	if err := s.run(); err != nil {
 		fmt.Fprintln(stderr, "holdfast-piv: error:", err)
 		return 1
 	}
 	return 0
-}
-
-// prepare makes the process's memory its own, and has it end with the agent even
-// when the agent had no time to close its end.
-func prepare() (*vault.Vault, error) {
-	runtime.LockOSThread() // the signal hangs on this thread, which must not end before
-	if err := harden.Process(); err != nil {
-		return nil, err
-	}
-	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
-		return nil, fmt.Errorf("PR_SET_PDEATHSIG: %w", err)
-	}
-	return vault.New()
 }

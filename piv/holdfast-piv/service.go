@@ -23,6 +23,8 @@ type service struct {
 	vault *vault.Vault
 	card  *card.Session // the worker's
 
+	orphaned <-chan struct{} // closed when the agent is no more
+
 	writing sync.Mutex
 	out     io.Writer
 }
@@ -30,14 +32,34 @@ type service struct {
 // errOrder is a backend that does not wait for its reply.
 var errOrder = errors.New("a request came before the last one was answered")
 
-// run returns nil when the input has ended, and otherwise why there is no more to
+// moment is how long the card may take to forget the PIN when the input has ended.
+// It is reset all the same when this process is gone.
+const moment = 500 * time.Millisecond
+
+// run returns nil when the agent has gone, and otherwise why there is no more to
 // be done.
 func (s *service) run() error {
-	work, locked, failed := make(chan *wire.Request), make(chan struct{}, 1), make(chan error, 2)
+	work, locked, stop := make(chan *wire.Request), make(chan struct{}, 1), make(chan struct{})
 	busy := make(chan struct{}, 1) // holds one while a request is under way
-	go func() { failed <- s.read(work, locked, busy) }()
-	go func() { failed <- s.work(work, locked, busy) }()
-	return <-failed
+	over, worked := make(chan error, 1), make(chan error, 1)
+	go func() { over <- s.read(work, locked, busy) }()
+	go func() { worked <- s.work(work, locked, stop, busy) }()
+	var err error
+	select {
+	case err = <-worked:
+		return err
+	case err = <-over:
+	case <-s.orphaned:
+	}
+	s.vault.Lock("")
+	close(stop)
+	if len(busy) == 0 {
+		select {
+		case <-worked:
+		case <-time.After(moment):
+		}
+	}
+	return err
 }
 
 // read hands requests to the worker. Lock is not among them: it must not wait for
@@ -72,8 +94,8 @@ func (s *service) read(work chan<- *wire.Request, locked chan<- struct{}, busy c
 }
 
 // work runs requests, and lets go of the card when there are none for a while, or
-// when something was locked.
-func (s *service) work(work <-chan *wire.Request, locked, busy <-chan struct{}) error {
+// when something was locked, or stop is closed.
+func (s *service) work(work <-chan *wire.Request, locked, stop, busy <-chan struct{}) error {
 	quiet := time.NewTimer(idle)
 	for {
 		select {
@@ -92,6 +114,9 @@ func (s *service) work(work <-chan *wire.Request, locked, busy <-chan struct{}) 
 			s.card.Release()
 		case <-locked:
 			s.card.Release()
+		case <-stop:
+			s.card.Release()
+			return nil
 		}
 	}
 }

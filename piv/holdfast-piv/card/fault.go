@@ -29,6 +29,7 @@ func (s *Session) fault(err error) error {
 	if status, ok := statusOf(err); ok {
 		return answered(status)
 	}
+	s.Release() // who knows where the two stand
 	return &keys.Error{Kind: keys.DeviceFailed, Message: "the card's answer makes no sense", Err: err}
 }
 
@@ -104,11 +105,11 @@ func answered(status uint16) error {
 
 // Status words (NIST SP 800-73-4 part 2, section 5.6).
 const (
-	statusSecurity     = 0x6982 // PIN, touch or management key is missing
-	statusBlocked      = 0x6983
-	statusWrongData    = 0x6a80
-	statusNotFound     = 0x6a82
-	statusNoSpace      = 0x6a84
-	statusNoReference  = 0x6a88
-	statusNotSupported = 0x6d00
+	statusSecurity    = 0x6982 // PIN, touch or management key is missing
+	statusBlocked     = 0x6983
+	statusConditions  = 0x6985 // conditions of use not satisfied
+	statusWrongData   = 0x6a80
+	statusNotFound    = 0x6a82
+	statusNoSpace     = 0x6a84
+	statusNoReference = 0x6a88
 )

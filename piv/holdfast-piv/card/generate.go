@@ -28,7 +28,7 @@ func (s *Session) generate(r *wire.Request, reply *wire.Reply) error {
 	if err := s.factoryRefused(r); err != nil {
 		return err
 	}
-	management, err := s.managementKey(r.ManagementKey, r.PIN)
+	management, err := s.managementKey(r.ManagementKey, r.PIN, s.verify)
 	if err != nil {
 		return err
 	}
@@ -65,8 +65,7 @@ func (s *Session) options(r *wire.Request) (piv.Key, error) {
 }
 
 func (s *Session) tooOld(does string) error {
-	f := s.firmware
-	return &keys.Error{Kind: keys.Unsupported, Message: fmt.Sprintf("card %d has firmware %d.%d.%d, which %s", s.serial, f.Major, f.Minor, f.Patch, does), Hint: "--algorithm ES256"}
+	return &keys.Error{Kind: keys.Unsupported, Message: fmt.Sprintf("card %d has firmware %s, which %s", s.serial, s.version(), does), Hint: "--algorithm ES256"}
 }
 
 func pinPolicyOf(p keys.Policy) piv.PINPolicy {

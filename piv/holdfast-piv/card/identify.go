@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	"holdfast/agent/keys"
 	"holdfast/piv/holdfast-piv/pcsc"
 	"holdfast/piv/wire"
 )
@@ -27,9 +26,7 @@ func identify(reader string, reply *wire.Reply) error {
 	defer c.Close()
 	version, serial, err := identity(c)
 	if _, answered := statusOf(err); answered {
-		return &keys.Error{Kind: keys.DeviceAbsent,
-			Message: fmt.Sprintf("the card in the reader %q is no PIV card that can be used here", reader),
-			Hint:    "holdfast uses YubiKeys from version 4 on, with their PIV application enabled", Err: err}
+		return notPIV(reader, err)
 	}
 	if err != nil {
 		return Fault(reader, err)

@@ -103,8 +103,9 @@ func (s *Session) managementAlgorithm() (byte, error) {
 }
 
 // managementKey returns a management key that the card has just accepted: the one
-// given, or one that the card keeps where the PIN opens it. The caller wipes it.
-func (s *Session) managementKey(given, pin []byte) ([]byte, error) {
+// given, or one that the card keeps where the PIN opens it; open proves the PIN.
+// The caller wipes it.
+func (s *Session) managementKey(given, pin []byte, open func(pin []byte) error) ([]byte, error) {
 	if len(given) > 0 {
 		if err := s.authenticate(given); err != nil {
 			return nil, s.noManagement(err)
@@ -114,21 +115,19 @@ func (s *Session) managementKey(given, pin []byte) ([]byte, error) {
 	if len(pin) == 0 {
 		return nil, &keys.Error{Kind: keys.PINRequired, Message: fmt.Sprintf("card %d wants its PIN, which opens its management key", s.serial), Hint: "give the PIN"}
 	}
-	if err := s.verify(pin); err != nil {
+	if err := open(pin); err != nil {
 		return nil, err
 	}
 	kept, err := s.protectedKeys()
 	if err != nil {
 		return nil, err
 	}
-	for i, key := range kept {
+	defer wipe(kept)
+	for _, key := range kept {
 		if err = s.authenticate(key); err == nil {
-			wipe(kept[:i])
-			wipe(kept[i+1:])
-			return key, nil
+			return bytes.Clone(key), nil
 		}
 	}
-	wipe(kept)
 	if err != nil {
 		return nil, s.noManagement(err)
 	}

@@ -53,7 +53,7 @@ func (s *Session) verify(pin []byte) error {
 func (s *Session) login(pin []byte) error {
 	data := padded(pin)
 	defer clear(data)
-	s.sent, s.verified, s.counted = true, false, false
+	s.sent, s.presented, s.verified, s.counted = true, true, false, false
 	_, err := send(s.raw, insVerify, 0, refPIN, data)
 	if err != nil {
 		return s.refused(refPIN, err)

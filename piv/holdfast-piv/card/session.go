@@ -33,9 +33,11 @@ type Session struct {
 	firmware piv.Version
 	serial   uint32
 
-	verified bool              // the PIN, on this connection
-	counted  bool              // the tries left were read on this connection
-	proven   map[string][]byte // public keys that were compared on this connection, by slot
+	// Of this connection:
+	presented bool              // a PIN or PUK was sent
+	verified  bool              // and the card holds the PIN for proved
+	counted   bool              // the tries left were read, and nobody else has spent any since
+	proven    map[string][]byte // public keys that were compared, by slot
 
 	sent   bool // a PIN or PUK of the request under way has reached the card
 	broken bool
@@ -51,10 +53,16 @@ func (s *Session) Broken() bool { return s.broken }
 // operations is what a session can do with an open card whose serial number is
 // the one asked for.
 var operations = map[wire.Op]func(*Session, *wire.Request, *wire.Reply) error{
-	wire.Slot:     (*Session).slot,
-	wire.Generate: (*Session).generate,
-	wire.Sign:     (*Session).sign,
-	wire.Unlock:   (*Session).unlock,
+	wire.Inspect:     (*Session).inspect,
+	wire.Slot:        (*Session).slot,
+	wire.Generate:    (*Session).generate,
+	wire.Sign:        (*Session).sign,
+	wire.Unlock:      (*Session).unlock,
+	wire.Certificate: (*Session).certificate,
+	wire.SetUp:       (*Session).setUp,
+	wire.ChangePIN:   (*Session).changePIN,
+	wire.ChangePUK:   (*Session).changePUK,
+	wire.Unblock:     (*Session).unblock,
 }
 
 // Do runs one request and returns the reply to it. The caller wipes the request.
@@ -116,7 +124,7 @@ func (s *Session) connect(reader string) error {
 	if err != nil {
 		// Only before it has a handle does piv-go leave nothing behind.
 		s.broken = !strings.HasPrefix(err.Error(), "connecting to smart card")
-		return err
+		return notPIV(reader, err)
 	}
 	raw, err := borrow(yk)
 	if err != nil {
@@ -124,9 +132,22 @@ func (s *Session) connect(reader string) error {
 		return err
 	}
 	s.yk, s.raw, s.firmware, s.proven = yk, raw, yk.Version(), map[string][]byte{}
-	s.verified, s.counted = false, false
-	s.serial, err = yk.Serial()
-	return err
+	if s.serial, err = yk.Serial(); err != nil {
+		s.drop()
+		return notPIV(reader, err)
+	}
+	return nil
+}
+
+// notPIV names the refusal of a card of another kind. Other errors stay as they
+// are.
+func notPIV(reader string, err error) error {
+	if _, answered := statusOf(err); !answered {
+		return err
+	}
+	return &keys.Error{Kind: keys.DeviceAbsent, Err: err,
+		Message: fmt.Sprintf("the card in the reader %q is no PIV card that can be used here", reader),
+		Hint:    "holdfast uses YubiKeys from version 4 on, with their PIV application enabled"}
 }
 
 // managementAID names an application that every YubiKey has.
@@ -139,7 +160,7 @@ func (s *Session) Release() {
 	if s.yk == nil {
 		return
 	}
-	if s.verified {
+	if s.presented {
 		if _, err := send(s.raw, insSelect, 0x04, 0, managementAID); err != nil {
 			_ = s.raw.Reset() // a card that is gone has forgotten
 		}
@@ -152,7 +173,13 @@ func (s *Session) drop() {
 	if s.yk != nil {
 		_ = s.yk.Close() // the card may be gone
 	}
-	s.yk, s.raw, s.serial, s.verified, s.counted, s.proven = nil, nil, 0, false, false, nil
+	s.yk, s.raw, s.serial, s.proven = nil, nil, 0, nil
+	s.presented, s.verified, s.counted = false, false, false
+}
+
+// version returns the firmware's version as people write it.
+func (s *Session) version() string {
+	return fmt.Sprintf("%d.%d.%d", s.firmware.Major, s.firmware.Minor, s.firmware.Patch)
 }
 
 // since reports whether the firmware is of the version or a later one.

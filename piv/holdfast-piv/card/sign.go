@@ -80,13 +80,10 @@ func (s *Session) present(r *wire.Request) error {
 	if pin == nil {
 		return &keys.Error{Kind: keys.PINRequired, Message: fmt.Sprintf("the key in slot %s of card %d wants the card's PIN", r.Slot, s.serial), Hint: "holdfast unlock"}
 	}
-	if s.verified && r.PINPolicy == keys.PolicyOnce {
-		return nil
+	if r.PINPolicy == keys.PolicyAlways {
+		s.verified = false // the card wants it again
 	}
-	if s.counted {
-		return s.login(pin)
-	}
-	return s.verify(pin) // somebody may have changed the PIN while the card was let go
+	return s.reopen(pin)
 }
 
 // briefly is how soon a card says that a PIN is missing; it waits 15 s for a touch.

@@ -1,0 +1,53 @@
+package card
+
+import (
+	"bytes"
+	"crypto/x509"
+	"fmt"
+
+	"holdfast/agent/keys"
+	"holdfast/piv/holdfast-piv/vault"
+	"holdfast/piv/wire"
+)
+
+// certificate puts a certificate of the key's into its slot. Without a PIN in the
+// request the key must be unlocked.
+func (s *Session) certificate(r *wire.Request, _ *wire.Reply) error {
+	slot, err := slotOf(r.Slot)
+	if err != nil {
+		return err
+	}
+	leaf, err := x509.ParseCertificate(r.Certificate)
+	if err != nil {
+		return &keys.Error{Kind: keys.BadRequest, Message: "the certificate: " + err.Error()}
+	}
+	der, err := x509.MarshalPKIXPublicKey(leaf.PublicKey)
+	if err != nil || !bytes.Equal(der, r.Public) {
+		return &keys.Error{Kind: keys.BadRequest, Message: fmt.Sprintf("the certificate is for another key than that in slot %s", r.Slot)}
+	}
+	if err := s.prove(r.Slot, r.Public); err != nil {
+		return err
+	}
+	pin, open := r.PIN, s.verify
+	if len(pin) == 0 {
+		pin, open = s.vault.Get(vault.KeyOf(r.Slot, r.Public)), s.reopen
+		defer clear(pin)
+	}
+	management, err := s.managementKey(r.ManagementKey, pin, open)
+	if err != nil {
+		return err
+	}
+	defer clear(management)
+	return s.yk.SetCertificate(management, slot, leaf)
+}
+
+// reopen proves a PIN that was right before, unless this connection has seen it.
+func (s *Session) reopen(pin []byte) error {
+	switch {
+	case s.verified:
+		return nil
+	case s.counted:
+		return s.login(pin)
+	}
+	return s.verify(pin) // somebody may have changed the PIN while the card was let go
+}

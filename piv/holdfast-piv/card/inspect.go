@@ -1,0 +1,61 @@
+package card
+
+import (
+	"fmt"
+
+	"holdfast/agent/keys"
+	"holdfast/piv/wire"
+)
+
+// inspect answers everything that the card says about itself without a PIN.
+func (s *Session) inspect(_ *wire.Request, reply *wire.Reply) error {
+	c := &keys.Card{Serial: s.serial, Reader: s.reader, State: keys.StateReady, Firmware: s.version()}
+	if err := s.secrets(c); err != nil {
+		return err
+	}
+	for _, name := range slotNames() {
+		slot, err := slotOf(name)
+		if err != nil {
+			return err
+		}
+		found, err := s.look(slot)
+		if _, failed := codeOf(err); failed {
+			return err
+		}
+		if err != nil {
+			found = &keys.CardSlot{Slot: name} // there is something, of a kind that is not known here
+		}
+		if found != nil {
+			c.Slots = append(c.Slots, *found)
+		}
+	}
+	reply.Card = c
+	return nil
+}
+
+// secrets reads what the card says of its PIN, PUK and management key.
+func (s *Session) secrets(c *keys.Card) (err error) {
+	if c.PINTries, err = s.tries(refPIN); err != nil {
+		return err
+	}
+	if c.PUKTries, err = s.tries(refPUK); err != nil {
+		return err
+	}
+	for ref, is := range map[byte]**bool{refPIN: &c.DefaultPIN, refPUK: &c.DefaultPUK, refManagement: &c.DefaultManagement} {
+		if *is, err = s.factory(ref); err != nil {
+			return err
+		}
+	}
+	admin, err := get(s.raw, objectAdmin)
+	c.ProtectedManagement = keepsManagement(admin)
+	return err
+}
+
+// slotNames lists the slots for keys of a card's user.
+func slotNames() []string {
+	all := []string{"9a", "9c", "9d", "9e"}
+	for n := 0x82; n <= 0x95; n++ {
+		all = append(all, fmt.Sprintf("%x", n))
+	}
+	return all
+}

@@ -1,0 +1,208 @@
+package card
+
+import (
+	"bytes"
+	"crypto/rand"
+	"errors"
+	"fmt"
+
+	"github.com/go-piv/piv-go/v2/piv"
+
+	"holdfast/agent/keys"
+	"holdfast/piv/wire"
+)
+
+// setUp replaces management key, PUK and PIN, in this order, so that it can be
+// asked for again wherever it was cut off: the new management key is written
+// where the PIN opens it before it comes into force, beside the one that is in
+// force when that is kept nowhere else; and the PIN that opens both changes last.
+func (s *Session) setUp(r *wire.Request, _ *wire.Reply) error {
+	if err := errors.Join(s.acceptable(refPIN, r.PIN), s.acceptable(refPUK, r.PUK)); err != nil {
+		return err
+	}
+	admin, err := get(s.raw, objectAdmin)
+	if err != nil {
+		return err
+	}
+	begun := keepsManagement(admin)
+	pin, err := s.current(refPIN, r.Old, r.PIN, begun, s.verify)
+	if err != nil {
+		return err
+	}
+	if err := s.rotate(r.ManagementKey); err != nil {
+		return err
+	}
+	_, err = s.current(refPUK, r.OldPUK, r.PUK, begun, func(old []byte) error {
+		return s.toNew(refPUK, old, r.PUK)
+	})
+	if err != nil || bytes.Equal(pin, r.PIN) {
+		s.vault.Lock("")
+		return err
+	}
+	return s.toNew(refPIN, pin, r.PIN)
+}
+
+func (s *Session) toNew(ref byte, old, new []byte) error {
+	if err := s.spare(ref); err != nil {
+		return err
+	}
+	return s.replace(insChangeReference, ref, ref, old, new)
+}
+
+// current has try prove what the PIN or PUK is now, and returns it: the value
+// given; without one the factory's, if the card says so or cannot tell; or the
+// new one, when a set-up has begun before. A card with a value of its own is not
+// guessed at.
+func (s *Session) current(ref byte, given, new []byte, begun bool, try func([]byte) error) ([]byte, error) {
+	candidates := [][]byte{given}
+	if len(given) == 0 {
+		var err error
+		if candidates, err = s.likely(ref, new, begun); err != nil {
+			return nil, err
+		}
+	}
+	var err error
+	for _, value := range candidates {
+		if err = try(value); err == nil {
+			return value, nil
+		}
+		if kind := wire.FromError(err).Kind; kind != keys.PINRequired {
+			return nil, err
+		}
+	}
+	return nil, err
+}
+
+// likely returns what a PIN or PUK that nobody has named may be.
+func (s *Session) likely(ref byte, new []byte, begun bool) ([][]byte, error) {
+	is, err := s.factory(ref)
+	if err != nil {
+		return nil, err
+	}
+	factory := []byte(factoryValues[ref])
+	switch {
+	case is != nil && *is, is == nil && !begun:
+		return [][]byte{factory}, nil
+	case is == nil:
+		return [][]byte{new, factory}, nil
+	case begun:
+		return [][]byte{new}, nil
+	}
+	return nil, &keys.Error{Kind: keys.PINRequired, Message: fmt.Sprintf("card %d has a %s of its own", s.serial, names[ref]), Hint: "give the one that it has now"}
+}
+
+// rotate gives the card a new random management key that it keeps itself. The PIN
+// has been proved.
+func (s *Session) rotate(given []byte) error {
+	printed, err := get(s.raw, objectPrinted)
+	if err != nil {
+		return err
+	}
+	defer clear(printed)
+	if _, err := only(printed, tagProtected); len(printed) > 0 && err != nil {
+		return &keys.Error{Kind: keys.Unsupported, Message: fmt.Sprintf("card %d holds printed information, where a management key would be kept", s.serial), Hint: "remove it, when it is not needed: ykman piv objects"}
+	}
+	kept := parseProtected(printed)
+	defer wipe(kept)
+	old, mine, err := s.inForce(given, kept)
+	if err != nil {
+		return err
+	}
+	algorithm, err := s.managementAlgorithm()
+	if err != nil {
+		return err
+	}
+	if managementSizes[algorithm] != newKeySize {
+		algorithm = algAES192
+	}
+	key := make([]byte, newKeySize)
+	defer clear(key)
+	rand.Read(key)
+	before := tlv(tagProtectedKey, key)
+	if mine {
+		before = append(tlv(tagProtectedKey, old), tlv(tagProtectedNew, key)...)
+	}
+	defer clear(before)
+	return s.switchTo(algorithm, key, before)
+}
+
+// newKeySize is that of triple DES and of AES-192, in bytes: every firmware has
+// one of them, and piv-go and older tools know no other size on the card.
+const newKeySize = 24
+
+// inForce returns the management key that the card takes, having proved it, and
+// whether the card is where it is kept.
+func (s *Session) inForce(given []byte, kept [][]byte) (key []byte, mine bool, err error) {
+	if len(given) > 0 {
+		if err = s.authenticate(given); err == nil {
+			return given, false, nil
+		}
+	}
+	for _, key := range kept {
+		if err = s.authenticate(key); err == nil {
+			return key, true, nil
+		}
+	}
+	if is, _ := s.factory(refManagement); len(given) == 0 && (is == nil || *is) {
+		if err = s.authenticate(piv.DefaultManagementKey); err == nil {
+			return piv.DefaultManagementKey, false, nil
+		}
+	}
+	if err == nil {
+		err = errManagement
+	}
+	return nil, false, s.noManagement(err)
+}
+
+// switchTo writes the new management key down, brings it into force and tries it.
+// before is what is written while both may be in force.
+func (s *Session) switchTo(algorithm byte, key, before []byte) error {
+	last := tlv(tagProtectedKey, key)
+	defer clear(last)
+	if err := put(s.raw, objectPrinted, tlv(tagProtected, before)); err != nil {
+		return err
+	}
+	if err := put(s.raw, objectAdmin, adminKeeps()); err != nil {
+		return err
+	}
+	data := append([]byte{algorithm, refManagement, byte(len(key))}, key...)
+	defer clear(data)
+	if _, err := send(s.raw, insSetManagementKey, 0xff, 0xff, data); err != nil {
+		return err
+	}
+	if err := s.authenticate(key); err != nil {
+		return err
+	}
+	if bytes.Equal(before, last) {
+		return nil
+	}
+	return put(s.raw, objectPrinted, tlv(tagProtected, last))
+}
+
+// Fields of objectAdmin (ykman's PivmanData): 80 holds them, 81 are flags.
+const (
+	tagAdmin      = 0x80
+	tagAdminFlags = 0x81
+	flagProtected = 0x02 // the management key is in objectPrinted
+)
+
+func adminKeeps() []byte { return tlv(tagAdmin, tlv(tagAdminFlags, []byte{flagProtected})) }
+
+// keepsManagement reports whether objectAdmin says that the card keeps its
+// management key.
+func keepsManagement(admin []byte) bool {
+	inner, err := only(admin, tagAdmin)
+	if err != nil {
+		return false
+	}
+	all, err := fields(inner)
+	if err != nil {
+		return false
+	}
+	for _, f := range all {
+		if f.tag == tagAdminFlags && len(f.value) > 0 {
+			return f.value[0]&flagProtected != 0
+		}
+	}
+	return false
+}
