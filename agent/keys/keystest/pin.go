@@ -185,14 +185,19 @@ func testPINOfAnotherKey(t *testing.T, h Harness) {
 }
 
 // sharedPIN: one PIN opens every key of the device, each by itself. A wrong PIN
-// for one does not lock another.
+// for one may lock the others: what was right before is in doubt then.
 func sharedPIN(s *subject, a keys.Material) {
 	s.t.Helper()
 	b := s.create(s.withPIN())
 	s.wantLocked("another key of the same device", b)
 	wantKind(s.t, "a wrong PIN", s.Unlock(s.ctx(), b, []byte(s.h.WrongPIN), time.Now().Add(time.Hour)), keys.PINRequired)
 	s.wantLocked("after a wrong PIN", b)
-	s.wantSigns(a)
+	if err := signs(s.ctx(), s, a, keys.TLSClient); err != nil {
+		wantKind(s.t, "the unlocked key after a wrong PIN for another", err, keys.PINRequired)
+		s.unlock(a, time.Now().Add(time.Hour))
+	}
+	s.wantLocked("when the first is unlocked", b)
 	s.unlock(b, time.Now().Add(time.Hour))
 	s.wantSigns(b)
+	s.wantSigns(a)
 }

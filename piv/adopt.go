@@ -1,0 +1,120 @@
+package piv
+
+import (
+	"context"
+
+	"holdfast/agent/keys"
+	"holdfast/piv/attestation"
+	"holdfast/piv/wire"
+)
+
+// Import takes on the key that is in a slot already: file names card, slot and
+// public key, as Export writes it. The card has to prove that it made the key,
+// unless allowImported; the policies are what the card says, and where it cannot
+// tell, what a YubiKey gives a key that was not asked for any.
+func (p *PIV) Import(ctx context.Context, t keys.Template, file []byte, allowImported bool) (keys.Material, error) {
+	ref, err := parseFile(file)
+	if err != nil {
+		return keys.Material{}, err
+	}
+	c, err := p.scanner.find(ctx, ref.serial)
+	if err != nil {
+		return keys.Material{}, err
+	}
+	reply, _, err := c.worker.ask(ctx, c.serial, wire.Request{Op: wire.Slot, Slot: ref.slot, Attest: true}, p.brief())
+	if err != nil {
+		return keys.Material{}, err
+	}
+	if reply.Slot == nil {
+		return keys.Material{}, silent("slot " + ref.slot)
+	}
+	k := &key{public: ref.public, record: record{Serial: c.serial, Slot: ref.slot, Firmware: c.firmware, Attestation: reply.Attestation}}
+	k.PINPolicy, k.TouchPolicy = policies(*reply.Slot)
+	if err := k.sound(*reply.Slot); err != nil {
+		return keys.Material{}, err
+	}
+	if err := k.suits(t); err != nil {
+		return keys.Material{}, err
+	}
+	if err := k.proven(p.config.Roots); err != nil {
+		if !allowImported {
+			return keys.Material{}, err
+		}
+		k.Attestation, k.Imported = nil, true
+	}
+	return k.material()
+}
+
+// policies returns the key's policies, or a YubiKey's usual ones.
+func policies(s keys.CardSlot) (pin, touch keys.Policy) {
+	pin, touch = s.PINPolicy, s.TouchPolicy
+	if pin == "" {
+		pin = map[string]keys.Policy{"9c": keys.PolicyAlways, "9e": keys.PolicyNever}[s.Slot]
+	}
+	if pin == "" {
+		pin = keys.PolicyOnce
+	}
+	if touch == "" {
+		touch = keys.PolicyNever
+	}
+	return pin, touch
+}
+
+// suits refuses a key that is not what the template asks for.
+func (k *key) suits(t keys.Template) error {
+	if t.Algorithm != "" && t.Algorithm != k.algorithm || t.RSABits != 0 && t.RSABits != k.bits {
+		return &keys.Error{Kind: keys.BadRequest, Message: "the key in the slot is of algorithm " + string(k.algorithm)}
+	}
+	if _, err := keys.SchemeFor(k.algorithm, t.Purpose); err != nil {
+		return err
+	}
+	for _, note := range attestation.Warnings(k.Firmware, k.algorithm) {
+		if note.Weak {
+			return &keys.Error{Kind: keys.Unsupported, Message: note.Message, Hint: note.Hint}
+		}
+	}
+	return nil
+}
+
+// Check compares the record with the card's statement in it, and with what the
+// card says now.
+func (p *PIV) Check(ctx context.Context, m keys.Material) error {
+	k, err := parse(m)
+	if err != nil {
+		return err
+	}
+	if err := k.attested(p.config.Roots); err != nil {
+		return err
+	}
+	c, err := p.scanner.find(ctx, k.Serial)
+	if err != nil {
+		return err
+	}
+	reply, _, err := c.worker.ask(ctx, k.Serial, wire.Request{Op: wire.Slot, Slot: k.Slot}, p.brief())
+	if err != nil {
+		return err
+	}
+	switch {
+	case reply.Slot == nil || reply.Slot.Public == nil:
+		return silent("the key in slot " + k.Slot)
+	case c.firmware != k.Firmware:
+		return &keys.Error{Kind: keys.KeyMismatch, Message: "the card has firmware " + c.firmware + ", and the key is from one with " + k.Firmware}
+	}
+	return k.agrees(*reply.Slot)
+}
+
+// Persist has nothing to do: a card's keys stay.
+func (p *PIV) Persist(_ context.Context, m keys.Material) error {
+	_, err := parse(m)
+	return err
+}
+
+// Delete locks the key and leaves it in its slot: cards before firmware 5.7 cannot
+// remove one, and later ones want their management key for it.
+func (p *PIV) Delete(_ context.Context, m keys.Material) error {
+	if _, err := parse(m); err != nil {
+		return err
+	}
+	p.Lock(&m)
+	return nil
+}

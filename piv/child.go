@@ -1,0 +1,212 @@
+package piv
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"sync"
+	"syscall"
+	"time"
+
+	"holdfast/piv/wire"
+)
+
+// Why a child ended.
+var (
+	errLate     = errors.New("it did not answer in time")
+	errNonsense = errors.New("it said something that makes no sense")
+	errGone     = errors.New("it ended by itself")
+	errStopped  = errors.New("it was stopped")
+
+	// Nothing else calls off the wait for a touch.
+	errAbandoned = errors.New("nobody waited for its answer any more")
+)
+
+// A child is one running holdfast-piv. It is killed and reaped whatever happens:
+// wait on ended.
+type child struct {
+	cmd     *exec.Cmd
+	in      *os.File // what we say
+	writing sync.Mutex
+
+	mu      sync.Mutex // guards what follows
+	last    uint64     // number of the last request
+	waiting map[uint64]chan *wire.Reply
+	fault   error // why it is ending; nil while it runs
+
+	ended chan struct{} // closed when it is reaped
+}
+
+// startChild starts the program of c.
+func startChild(c Config) (*child, error) {
+	cmd := &exec.Cmd{
+		Path: c.Program, Args: []string{c.Program}, Dir: "/", Env: childEnv(c.Socket),
+		// A group of its own: a terminal's Ctrl-C is for the agent to act on.
+		SysProcAttr: &syscall.SysProcAttr{Setpgid: true},
+	}
+	stderr, err := cmd.StderrPipe()
+	if err != nil {
+		return nil, err
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	theirs, ours, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	cmd.Stdin = theirs
+	err = cmd.Start()
+	_ = theirs.Close() // it has its own by now
+	if err != nil {
+		_ = ours.Close() // nothing was written
+		return nil, err
+	}
+	k := &child{cmd: cmd, in: ours, waiting: map[uint64]chan *wire.Reply{}, ended: make(chan struct{})}
+	said := make(chan struct{})
+	log := c.Log.With("child", cmd.Process.Pid)
+	go func() { logLines(log, stderr); close(said) }()
+	go func() {
+		k.kill(k.listen(stdout))
+		<-said
+		k.reap()
+		level := slog.LevelWarn
+		if errors.Is(k.why(), errStopped) || errors.Is(k.why(), errAbandoned) {
+			level = slog.LevelDebug
+		}
+		log.Log(context.Background(), level, "holdfast-piv ended", "why", k.why(), "state", cmd.ProcessState.String())
+	}()
+	return k, nil
+}
+
+// childEnv is all that libpcsclite may want to know: no PATH, nothing of the
+// agent's.
+func childEnv(socket string) []string {
+	env := []string{}
+	for _, name := range []string{"PCSCLITE_CSOCK_NAME", "PCSCLITE_NO_BLOCKING"} {
+		value, ok := os.LookupEnv(name)
+		if name == "PCSCLITE_CSOCK_NAME" && socket != "" {
+			value, ok = socket, true
+		}
+		if ok {
+			env = append(env, name+"="+value)
+		}
+	}
+	return env
+}
+
+// kill ends the child. The first reason stays.
+func (c *child) kill(why error) {
+	c.mu.Lock()
+	if c.fault == nil {
+		c.fault = why
+	}
+	c.mu.Unlock()
+	_ = c.cmd.Process.Kill() // it may have ended before
+}
+
+func (c *child) why() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.fault
+}
+
+// reap waits for the killed child and tells everybody who waits for a reply.
+func (c *child) reap() {
+	_ = c.cmd.Wait() // how it ended is of no interest: it was killed
+	_ = c.in.Close() // nobody reads it
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for id, reply := range c.waiting {
+		delete(c.waiting, id)
+		close(reply)
+	}
+	close(c.ended)
+}
+
+// stop ends a child that nobody asks anything. It is given a moment to make the
+// card forget what was proved to it.
+func (c *child) stop(moment time.Duration) {
+	c.mu.Lock()
+	idle := len(c.waiting) == 0 && c.fault == nil
+	if c.fault == nil {
+		c.fault = errStopped
+	}
+	c.mu.Unlock()
+	if idle {
+		_ = c.in.Close() // it ends when there is nobody to serve
+		select {
+		case <-c.ended:
+		case <-time.After(moment):
+		}
+	}
+	c.kill(errStopped)
+	<-c.ended
+}
+
+// dead reports whether the child has ended or is about to.
+func (c *child) dead() bool { return c.why() != nil }
+
+// call sends r and waits for the reply. The child is killed when there is none
+// after limit, or when hurry, before that, says in how much time there must be
+// one. r's secrets are wiped once it is sent. An error is a *deathError.
+func (c *child) call(r *wire.Request, limit time.Duration, hurry <-chan time.Duration) (*wire.Reply, error) {
+	replies, err := c.send(r, limit)
+	if err != nil {
+		c.kill(errGone)
+		return nil, &deathError{c.why()}
+	}
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	for late := errLate; ; {
+		select {
+		case reply, ok := <-replies:
+			if !ok {
+				return nil, &deathError{c.why()}
+			}
+			return reply, nil
+		case left := <-hurry:
+			hurry = nil
+			timer.Reset(left)
+			if left == 0 {
+				late = errAbandoned
+			}
+		case <-timer.C:
+			c.kill(late)
+			<-c.ended
+			return nil, &deathError{c.why()}
+		}
+	}
+}
+
+// send gives r a number and writes it. A child that does not read what fits into
+// the pipe is as good as dead.
+func (c *child) send(r *wire.Request, limit time.Duration) (<-chan *wire.Reply, error) {
+	defer r.Wipe()
+	reply := make(chan *wire.Reply, 1)
+	c.mu.Lock()
+	if c.fault != nil {
+		c.mu.Unlock()
+		return nil, c.fault
+	}
+	c.last++
+	r.ID = c.last
+	c.waiting[r.ID] = reply
+	c.mu.Unlock()
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	if err := c.in.SetWriteDeadline(time.Now().Add(limit)); err != nil {
+		return nil, err
+	}
+	return reply, wire.Write(c.in, r)
+}
+
+// A deathError says why a child ended while somebody waited for it.
+type deathError struct{ why error }
+
+func (e *deathError) Error() string { return fmt.Sprintf("holdfast-piv: %v", e.why) }
+func (e *deathError) Unwrap() error { return e.why }

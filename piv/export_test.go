@@ -1,0 +1,26 @@
+package piv
+
+import "time"
+
+// Limits lets tests be impatient: with a hanging card, a caller who leaves, a
+// child that keeps failing.
+func (c *Config) Limits(operation, identify, grace time.Duration) {
+	c.limits.operation, c.limits.identify, c.limits.grace = operation, identify, grace
+}
+
+// Workers returns the process ids of the children that hold cards, and of the one
+// that watches the readers.
+func (p *PIV) Workers() (pids []int) {
+	keepers := []*keeper{p.scanner.child}
+	for _, c := range p.scanner.cards() {
+		keepers = append(keepers, c.worker.keeper)
+	}
+	for _, k := range keepers {
+		k.mu.Lock()
+		if k.now != nil && !k.now.dead() {
+			pids = append(pids, k.now.cmd.Process.Pid)
+		}
+		k.mu.Unlock()
+	}
+	return pids
+}

@@ -1,0 +1,199 @@
+package piv
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"holdfast/agent/keys"
+)
+
+// unitOf is the name of a card as a unit: see keys.Divided.
+func unitOf(serial uint32) string { return strconv.FormatUint(uint64(serial), 10) }
+
+func quoted(reader string) string { return fmt.Sprintf("%.60q", reader) }
+
+// find returns the card with a serial number, or for serial 0 with the only card.
+// It waits while a new card is being identified, and looks once more itself
+// when pcscd was not there, or another program held a card.
+func (s *scanner) find(ctx context.Context, serial uint32) (card, error) {
+	if err := s.start(); err != nil {
+		return card{}, err
+	}
+	for again := true; ; {
+		s.mu.Lock()
+		found, err := s.choose(serial)
+		wait := s.unsettled()
+		if err != nil && !wait && again {
+			wait, again = s.lookAgain(), false
+		}
+		changed := s.changed
+		s.mu.Unlock()
+		if err == nil || !wait {
+			return found, err
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return card{}, tooLate(ctx)
+		case <-s.ctx.Done():
+			return card{}, errClosed()
+		}
+	}
+}
+
+// settle waits until all that can be known soon is known.
+func (s *scanner) settle(ctx context.Context) error {
+	if err := s.start(); err != nil {
+		return err
+	}
+	for again := true; ; again = false {
+		s.mu.Lock()
+		wait := s.unsettled() || again && s.lookAgain()
+		changed := s.changed
+		s.mu.Unlock()
+		if !wait {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return tooLate(ctx)
+		case <-s.ctx.Done():
+			return errClosed()
+		}
+	}
+}
+
+// unsettled reports whether something is being looked at that somebody may wait
+// for. s.mu is held.
+func (s *scanner) unsettled() bool {
+	wait := !s.looked
+	for _, r := range s.readers {
+		wait = wait || r.looking && r.awaited
+	}
+	return wait
+}
+
+// lookAgain starts what could make a difference now, and reports whether there
+// was anything. s.mu is held.
+func (s *scanner) lookAgain() bool {
+	if s.fault != nil {
+		s.looked = false
+		select {
+		case s.kick <- struct{}{}:
+		default:
+		}
+		return true
+	}
+	found := false
+	for _, r := range s.readers {
+		if r.fault != nil && r.fault.Kind == keys.Busy && s.retry(r) {
+			r.awaited, found = true, true
+		}
+	}
+	return found
+}
+
+// choose returns the card that is asked for, or why there is none. s.mu is held.
+func (s *scanner) choose(serial uint32) (card, error) {
+	there := s.identifiedCards()
+	for _, r := range there {
+		if r.serial == serial || serial == 0 && len(there) == 1 {
+			return r.card(), nil
+		}
+	}
+	if s.fault != nil {
+		return card{}, s.fault
+	}
+	if serial == 0 && len(there) > 0 {
+		return card{}, &keys.Error{Kind: keys.BadRequest, Message: "there is more than one card: " + serials(there), Hint: "say which one: --card SERIAL"}
+	}
+	if e := s.obstacle(); e != nil && (len(there) == 0 || e.Kind != keys.DeviceAbsent) {
+		return card{}, e
+	}
+	return card{}, s.missing(serial, there)
+}
+
+// missing says that the card is not there. s.mu is held.
+func (s *scanner) missing(serial uint32, there []*reader) error {
+	hint := "insert the card"
+	if serial != 0 {
+		hint = fmt.Sprintf("insert card %d", serial)
+	}
+	switch {
+	case len(there) == 1:
+		return &keys.Error{Kind: keys.KeyMismatch, Message: fmt.Sprintf("the key is on card %d, in the reader is card %d", serial, there[0].serial), Hint: hint}
+	case len(there) > 1:
+		return &keys.Error{Kind: keys.KeyMismatch, Message: fmt.Sprintf("the key is on card %d, in the readers are cards %s", serial, serials(there)), Hint: hint}
+	case len(s.readers) == 0:
+		return &keys.Error{Kind: keys.DeviceAbsent, Message: "there is no card reader", Hint: hint}
+	}
+	return &keys.Error{Kind: keys.DeviceAbsent, Message: "there is no card in the reader", Hint: hint}
+}
+
+// obstacle returns why some card is not known, preferring what can pass. s.mu is
+// held.
+func (s *scanner) obstacle() *keys.Error {
+	var worst *keys.Error
+	for _, r := range s.byName() {
+		if r.fault != nil && (worst == nil || r.fault.Kind == keys.Busy || worst.Kind == keys.DeviceAbsent) {
+			worst = r.fault
+		}
+	}
+	return worst
+}
+
+// identifiedCards lists the readers whose cards are known, by serial number, each
+// card once. s.mu is held.
+func (s *scanner) identifiedCards() []*reader {
+	var list []*reader
+	for _, r := range s.byName() {
+		if r.serial != 0 && !slices.ContainsFunc(list, func(o *reader) bool { return o.serial == r.serial }) {
+			list = append(list, r)
+		}
+	}
+	slices.SortFunc(list, func(a, b *reader) int { return int(int64(a.serial) - int64(b.serial)) })
+	return list
+}
+
+// byName lists the readers in an order that stays. s.mu is held.
+func (s *scanner) byName() []*reader {
+	list := make([]*reader, 0, len(s.readers))
+	for _, r := range s.readers {
+		list = append(list, r)
+	}
+	slices.SortFunc(list, func(a, b *reader) int { return strings.Compare(a.name, b.name) })
+	return list
+}
+
+func serials(list []*reader) string {
+	var words []string
+	for _, r := range list {
+		words = append(words, unitOf(r.serial))
+	}
+	return strings.Join(words, ", ")
+}
+
+// A card is what others than the scanner may know of a reader.
+type card struct {
+	serial   uint32
+	firmware string
+	reader   string
+	worker   *worker
+}
+
+// cards lists the cards that are known, by serial number. It starts nothing.
+func (s *scanner) cards() []card {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var list []card
+	for _, r := range s.identifiedCards() {
+		list = append(list, r.card())
+	}
+	return list
+}
+
+func (r *reader) card() card { return card{r.serial, r.firmware, r.name, r.worker} }

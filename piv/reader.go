@@ -1,0 +1,113 @@
+package piv
+
+import (
+	"time"
+
+	"holdfast/agent/keys"
+	"holdfast/piv/wire"
+)
+
+// A reader is one reader for as long as nothing in it changes: another card makes
+// it another one. scanner.mu guards it, but for what never changes.
+type reader struct {
+	name   string
+	worker *worker // never nil
+
+	seen     wire.Reader
+	serial   uint32 // 0: not identified
+	firmware string
+	since    time.Time   // when it was identified, or failed to be
+	fault    *keys.Error // why the card could not be identified
+	tries    int         // that failed
+	looking  bool        // a child is identifying the card
+	awaited  bool        // somebody waits for how that ends
+	timer    *time.Timer // of the next try; nil before the first has failed
+}
+
+func newReader(c Config, seen wire.Reader) *reader {
+	return &reader{name: seen.Name, seen: seen, since: time.Now(), worker: newWorker(c, seen.Name)}
+}
+
+// identify asks a child of its own which card is in r: a card that hangs then
+// keeps nobody from seeing what happens to others. s.mu is held.
+func (s *scanner) identify(r *reader) {
+	r.looking, r.awaited = true, r.awaited || r.tries == 0
+	limit := min(s.config.limits.identify<<min(r.tries, 10), s.config.limits.operation)
+	s.work.Go(func() {
+		k := newKeeper(s.config)
+		defer k.close()
+		reply, _, err := k.do(s.ctx, wire.Request{Op: wire.Identify, Reader: r.name}, patience{limit: limit})
+		if err == nil && reply.Error != nil {
+			err = reply.Error.Keys()
+		}
+		if err == nil && reply.Serial == 0 {
+			err = &keys.Error{Kind: keys.DeviceFailed, Message: "the card in the reader " + quoted(r.name) + " has no serial number"}
+		}
+		s.identified(r, reply, err)
+		s.tell()
+	})
+}
+
+// identified notes which card is in r, or when to ask again.
+func (s *scanner) identified(r *reader, reply *wire.Reply, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r.looking, r.awaited, r.since = false, false, time.Now()
+	s.broadcast()
+	if s.readers[r.name] != r || s.closed {
+		return // it is another card by now
+	}
+	if err == nil {
+		r.serial, r.firmware, r.fault, r.tries = reply.Serial, reply.Firmware, nil, 0
+		s.events = append(s.events, event{r.serial, false})
+		return
+	}
+	r.fault = faultOf(r, err)
+	r.tries++
+	s.config.Log.Info("card not identified", "reader", r.name, "why", err, "tries", r.tries)
+	if r.fault.Kind == keys.DeviceAbsent && r.tries >= maxAbsent {
+		return
+	}
+	r.timer = time.AfterFunc(pauseAfter(r), func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.retry(r)
+	})
+}
+
+// retry identifies r again, unless that is no use any more. s.mu is held.
+func (s *scanner) retry(r *reader) bool {
+	if s.closed || r.looking || r.serial != 0 || s.readers[r.name] != r {
+		return false
+	}
+	if r.timer != nil {
+		r.timer.Stop()
+	}
+	s.identify(r)
+	return true
+}
+
+// maxAbsent is how often a card that says that it is none of ours is asked.
+const maxAbsent = 3
+
+// pauseAfter is how long r is left alone after its latest failure. A card that
+// another program holds can become free at any time, and nothing tells.
+func pauseAfter(r *reader) time.Duration {
+	grown := 500 * time.Millisecond << min(r.tries-1, 10)
+	if r.fault.Kind == keys.Busy {
+		return min(grown, 4*time.Second)
+	}
+	return min(2*grown, time.Minute)
+}
+
+// faultOf says what it means that r's card could not be identified.
+func faultOf(r *reader, err error) *keys.Error {
+	e, ok := keys.AsError(err)
+	switch {
+	case !ok:
+		return &keys.Error{Kind: keys.DeviceFailed, Message: "the card in the reader " + quoted(r.name) + " cannot be read", Err: err}
+	case e.Kind == keys.Deadline:
+		return &keys.Error{Kind: keys.DeviceWedged, Message: "the card in the reader " + quoted(r.name) + " does not answer", Hint: hintHangs, Err: err}
+	}
+	return e
+}

@@ -1,0 +1,217 @@
+package piv
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"holdfast/agent/keys"
+	"holdfast/piv/wire"
+)
+
+// A scanner knows which card is in which reader. It asks a child that waits for
+// pcscd's events; what it knows is at most that far behind.
+type scanner struct {
+	config Config
+	child  *keeper
+	ctx    context.Context // ends with close
+	end    context.CancelFunc
+	kick   chan struct{} // holds one token when a look is wanted now
+	work   sync.WaitGroup
+
+	mu      sync.Mutex         // guards what follows; held for moments only
+	started bool               //
+	closed  bool               //
+	readers map[string]*reader // by name
+	last    []wire.Reader      // in pcscd's order
+	fault   *keys.Error        // why the readers cannot be seen; nil when they can
+	since   time.Time          // when that changed last
+	looked  bool               // at the readers, since the start or since kick
+	changed chan struct{}      // closed and replaced when something of the above changes
+	events  []event            // not told yet
+	watch   []func(unit string, gone bool)
+
+	telling sync.Mutex // held while events are told, one after the other
+}
+
+// An event is a card that came or went.
+type event struct {
+	serial uint32
+	gone   bool
+}
+
+func newScanner(c Config) *scanner {
+	ctx, cancel := context.WithCancel(context.Background())
+	return &scanner{
+		config: c, child: newKeeper(c), ctx: ctx, end: cancel, kick: make(chan struct{}, 1),
+		readers: map[string]*reader{}, changed: make(chan struct{}), since: time.Now(),
+	}
+}
+
+// start starts watching, once.
+func (s *scanner) start() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return &keys.Error{Kind: keys.DeviceAbsent, Message: "the backend is closed"}
+	}
+	if !s.started {
+		s.started = true
+		s.work.Go(s.run)
+	}
+	return nil
+}
+
+// longestWait is how long the child is asked to wait for a change. It costs
+// nothing but a message when it is over.
+const longestWait = time.Minute
+
+// run watches the readers until close. The first look, and the first after a
+// failure, does not wait for a change.
+func (s *scanner) run() {
+	var wait time.Duration
+	for failures := 0; s.ctx.Err() == nil; {
+		reply, _, err := s.child.do(s.ctx, wire.Request{Op: wire.Readers, Known: s.known(), Wait: wait}, patience{limit: wait + s.config.limits.operation})
+		if err == nil && reply.Error != nil {
+			err = reply.Error.Keys()
+		}
+		if err == nil {
+			s.see(reply.Readers)
+			wait, failures = longestWait, 0
+			continue
+		}
+		// A child that ended by itself is replaced at once, for nothing has changed.
+		wait = 0
+		if failures++; failures > 1 || keys.KindOf(err) == keys.DeviceAbsent {
+			s.lose(err)
+			s.pause()
+		}
+	}
+}
+
+// pause waits until it is time to look for pcscd again. There is no event for
+// that: it may not even be installed.
+func (s *scanner) pause() {
+	timer := time.NewTimer(s.config.limits.absent)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-s.kick:
+	case <-s.ctx.Done():
+	}
+}
+
+// known returns the readers as they were seen last.
+func (s *scanner) known() []wire.Reader {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.last
+}
+
+// see takes over what there is now. A card that was exchanged counts as gone,
+// and what comes in its place as another one.
+func (s *scanner) see(list []wire.Reader) {
+	s.mu.Lock()
+	now := map[string]*reader{}
+	for _, seen := range list {
+		r := s.readers[seen.Name]
+		if r == nil || r.seen.Present != seen.Present || r.seen.Changes != seen.Changes {
+			r = newReader(s.config, seen)
+		}
+		r.seen = seen
+		now[seen.Name] = r
+	}
+	s.replace(now)
+	if s.fault != nil {
+		s.since = time.Now()
+	}
+	s.last, s.fault, s.looked = list, nil, true
+	s.broadcast()
+	s.mu.Unlock()
+	s.tell()
+}
+
+// lose forgets all readers, because they cannot be seen any more.
+func (s *scanner) lose(err error) {
+	e, ok := keys.AsError(err)
+	if !ok {
+		e = &keys.Error{Kind: keys.DeviceFailed, Message: "the card readers cannot be watched", Err: err}
+	}
+	s.mu.Lock()
+	if s.fault == nil || s.fault.Message != e.Message {
+		s.config.Log.Warn("no card readers", "why", err)
+		s.since = time.Now()
+	}
+	s.replace(nil)
+	s.last, s.fault, s.looked = nil, e, true
+	s.broadcast()
+	s.mu.Unlock()
+	s.tell()
+}
+
+// replace puts now in the place of what was seen before: cards that are gone lose
+// their children, and new ones are identified. s.mu is held.
+func (s *scanner) replace(now map[string]*reader) {
+	for name, r := range s.readers {
+		if now[name] == r {
+			continue
+		}
+		r.worker.kill()
+		if r.timer != nil {
+			r.timer.Stop()
+		}
+		if r.serial != 0 {
+			s.events = append(s.events, event{r.serial, true})
+		}
+	}
+	if s.closed {
+		now = nil
+	}
+	for name, r := range now {
+		if s.readers[name] != r && r.seen.Present {
+			s.identify(r)
+		}
+	}
+	s.readers = now
+}
+
+// broadcast wakes everybody who waits for a change. s.mu is held.
+func (s *scanner) broadcast() {
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+// tell tells what happened, in its order.
+func (s *scanner) tell() {
+	s.telling.Lock()
+	defer s.telling.Unlock()
+	for {
+		s.mu.Lock()
+		if len(s.events) == 0 {
+			s.mu.Unlock()
+			return
+		}
+		e, watch := s.events[0], slices.Clone(s.watch)
+		s.events = s.events[1:]
+		s.mu.Unlock()
+		s.config.Log.Info("card", "serial", e.serial, "gone", e.gone)
+		for _, f := range watch {
+			f(unitOf(e.serial), e.gone)
+		}
+	}
+}
+
+// close ends the watch and all children, and returns when they are reaped.
+func (s *scanner) close() {
+	s.mu.Lock()
+	s.closed = true
+	readers := s.readers
+	s.mu.Unlock()
+	s.end()
+	s.child.close()
+	for _, r := range readers {
+		r.worker.close()
+	}
+	s.work.Wait()
+}

@@ -1,0 +1,104 @@
+package piv
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"holdfast/agent/keys"
+)
+
+// Unit returns the serial number of the card that m's key is on.
+func (p *PIV) Unit(m keys.Material) string {
+	if m.Backend != Backend || m.Card == nil || m.Card.Serial == 0 {
+		return ""
+	}
+	return unitOf(m.Card.Serial)
+}
+
+// OnChange implements keys.Divided.
+func (p *PIV) OnChange(f func(unit string, gone bool)) {
+	p.scanner.mu.Lock()
+	defer p.scanner.mu.Unlock()
+	p.scanner.watch = append(p.scanner.watch, f)
+}
+
+// statusTime bounds Status for callers without a deadline.
+const statusTime = 2 * time.Second
+
+// Status reports each card as the last request found it, and each reader whose
+// card is not known. It asks no card anything, but starts the watch of the readers
+// where there is none yet. The backend is ready when any card is.
+func (p *PIV) Status(ctx context.Context) keys.Status {
+	ctx, cancel := context.WithTimeout(ctx, statusTime)
+	defer cancel()
+	_ = p.scanner.settle(ctx) // what is not known by then is not reported
+	s := p.scanner.status()
+	for _, unit := range s.Units {
+		if unit.State == keys.StateReady {
+			s.State, s.Since, s.Maker, s.Can = unit.State, unit.Since, unit.Maker, unit.Can
+			return s
+		}
+	}
+	if len(s.Units) > 0 {
+		first := s.Units[0]
+		s.State, s.Since, s.Reason, s.Hint, s.Can = first.State, first.Since, first.Reason, first.Hint, first.Can
+	}
+	return s
+}
+
+// status is what is known now, with the state of a backend that has no card.
+func (s *scanner) status() keys.Status {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := keys.Status{Backend: Backend, Device: Backend, State: keys.StateAbsent, Since: s.since}
+	e, _ := keys.AsError(s.missing(0, nil))
+	if s.fault != nil {
+		e = s.fault
+	}
+	if !s.looked {
+		e = &keys.Error{Message: "the card readers have not been seen yet"}
+	}
+	all.Reason, all.Hint = e.Message, e.Hint
+	for _, r := range s.identifiedCards() {
+		all.Units = append(all.Units, r.status())
+	}
+	for _, r := range s.byName() {
+		if r.fault != nil {
+			all.Units = append(all.Units, keys.Status{
+				Backend: Backend, Device: "reader:" + r.name, State: stateOf(r.fault), Since: r.since, Reason: r.fault.Message, Hint: r.fault.Hint,
+			})
+		}
+	}
+	return all
+}
+
+// status is the status of one card. s.mu is held.
+func (r *reader) status() keys.Status {
+	s := keys.Status{
+		Backend: Backend, Device: "card:" + unitOf(r.serial), Since: r.since, Maker: "PIV " + r.firmware, Can: slices.Clone(capabilities(r.firmware)),
+	}
+	w := r.worker
+	w.health.Lock()
+	defer w.health.Unlock()
+	s.State, s.TriesLeft = w.state, w.tries
+	if w.since.After(s.Since) {
+		s.Since = w.since
+	}
+	if w.fault != nil {
+		s.Reason, s.Hint = w.fault.Message, w.fault.Hint
+	}
+	if s.State == keys.StateReady && w.tries != nil && *w.tries <= 1 {
+		s.State, s.Reason, s.Hint = keys.StateLocked, "the card's PIN is blocked, or would be by one more wrong one", "holdfast piv unblock, with the PUK"
+	}
+	return s
+}
+
+// stateOf is the state of a device that fails with e, or empty when e says nothing
+// about the device.
+func stateOf(e *keys.Error) keys.State {
+	return map[keys.Kind]keys.State{
+		keys.Deadline: keys.StateWedged, keys.DeviceWedged: keys.StateWedged, keys.DeviceFailed: keys.StateFailed,
+		keys.DeviceAbsent: keys.StateAbsent, keys.Busy: keys.StateBusy,
+	}[e.Kind]
+}

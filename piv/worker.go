@@ -1,0 +1,128 @@
+package piv
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"holdfast/agent/keys"
+	"holdfast/piv/wire"
+)
+
+// A worker is the child for one card, and what is known of that card.
+type worker struct {
+	*keeper
+	reader string
+
+	health   sync.Mutex // guards what follows; held for moments only
+	locks    uint64     // calls of Lock
+	unlocked map[string]proof
+	tries    *int // of the PIN, when that was learnt
+	state    keys.State
+	fault    *keys.Error // with a state other than ready
+	since    time.Time
+}
+
+// A proof is that a key was unlocked: until when, and in which child, since the
+// PIN is nowhere else.
+type proof struct {
+	until time.Time
+	by    *child
+}
+
+func newWorker(c Config, reader string) *worker {
+	w := &worker{keeper: newKeeper(c), reader: reader, unlocked: map[string]proof{}, state: keys.StateReady, since: time.Now()}
+	w.heard = w.hear
+	return w
+}
+
+// ask sends r about the card with the serial number. Errors, the child's own ones
+// among them, are keys.Errors.
+func (w *worker) ask(ctx context.Context, serial uint32, r wire.Request, p patience) (*wire.Reply, *child, error) {
+	r.Reader, r.Serial = w.reader, serial
+	reply, c, err := w.do(ctx, r, p)
+	if err == nil && reply.Error != nil {
+		return nil, c, reply.Error.Keys()
+	}
+	return reply, c, err
+}
+
+// hear learns from how a request went.
+func (w *worker) hear(reply *wire.Reply, err error) {
+	switch {
+	case errors.Is(err, errAbandoned): // which says nothing of the card
+	case err == nil && reply.Error != nil:
+		w.learn(reply.Error.Tries, reply.Error.Keys())
+	default:
+		w.learn(nil, asKeys(err))
+	}
+}
+
+// learn notes how the card is.
+func (w *worker) learn(tries *int, err error) {
+	w.health.Lock()
+	defer w.health.Unlock()
+	if tries != nil {
+		w.tries = tries
+	}
+	state := keys.StateReady
+	e, _ := keys.AsError(err)
+	if e != nil {
+		state = stateOf(e)
+	}
+	if state == "" { // the card is well, and refuses
+		state, e = keys.StateReady, nil
+	}
+	if state != w.state {
+		w.since = time.Now()
+	}
+	w.state, w.fault = state, e
+}
+
+// usable reports whether the key is unlocked now. The wall clock decides: the
+// other one stands still while the machine sleeps.
+func (w *worker) usable(key string) bool {
+	w.health.Lock()
+	defer w.health.Unlock()
+	p, ok := w.unlocked[key]
+	if !ok {
+		return false
+	}
+	if !time.Now().Round(0).Before(p.until) || !w.proves(p.by) {
+		delete(w.unlocked, key)
+		return false
+	}
+	return true
+}
+
+// epoch counts the calls of Lock.
+func (w *worker) epoch() uint64 {
+	w.health.Lock()
+	defer w.health.Unlock()
+	return w.locks
+}
+
+// keep notes that the child c has proved the key's PIN, unless something was
+// locked since epoch.
+func (w *worker) keep(key string, until time.Time, c *child, epoch uint64) bool {
+	w.health.Lock()
+	defer w.health.Unlock()
+	if w.locks != epoch {
+		return false
+	}
+	w.unlocked[key] = proof{until.Round(0), c}
+	return true
+}
+
+// forget locks one key, or all when key is empty, on our side.
+func (w *worker) forget(key string) {
+	w.health.Lock()
+	defer w.health.Unlock()
+	w.locks++
+	if key == "" {
+		clear(w.unlocked)
+		return
+	}
+	delete(w.unlocked, key)
+}
