@@ -80,30 +80,6 @@ func (o *requestOptions) template() (*x509.CertificateRequest, error) {
 	return &x509.CertificateRequest{Subject: subject, DNSNames: o.dns, IPAddresses: o.ip}, nil
 }
 
-func (a *app) certificateInstall() *cobra.Command {
-	var asJSON bool
-	cmd := &cobra.Command{
-		Use: "install NAME FILE", Short: "give a key its certificate chain",
-		Long: `Stores a certificate chain (PEM), leaf first, with a key. The leaf must be for
-this key. FILE may be - for stdin.`,
-		Example: indent("holdfast certificate install alice alice.pem"),
-		Args:    oneKey("FILE"), ValidArgsFunction: a.completeKeys,
-		RunE: a.asking(func(ctx context.Context, c *client.Client, args []string) error {
-			chain, err := a.readCertificates(args[1])
-			if err != nil {
-				return err
-			}
-			k, err := c.InstallCertificate(ctx, args[0], chain)
-			if err != nil {
-				return err
-			}
-			return a.showKey(ctx, c, k, asJSON)
-		}),
-	}
-	jsonFlag(cmd, &asJSON)
-	return cmd
-}
-
 // readCertificates reads the certificates in a PEM file, DER, in their order.
 func (a *app) readCertificates(name string) ([][]byte, error) {
 	data, err := a.read(name)

@@ -28,16 +28,16 @@ Example:
 
 // commands returns the tree of commands.
 func (a *app) commands() *cobra.Command {
-	root := a.group("holdfast", "keys in the TPM, and the agent that signs with them", "holdfast status",
+	root := a.group("holdfast", "keys in the TPM or on a YubiKey, and the agent that signs with them", "holdfast status",
 		a.keyCommands(), a.certificateCommands(), a.tlsCommands(),
 		a.enrollCommands(), a.renewCommand(),
-		a.unlockCommand(), a.lockCommand(), a.kubeconfigCommands(),
+		a.unlockCommand(), a.lockCommand(), a.pivCommands(), a.kubeconfigCommands(),
 		a.statusCommand(), a.doctorCommand(), a.policyCommands(), a.auditCommands(), a.metricsCommand(),
 		a.completionCommand(), a.versionCommand(),
 	)
-	root.Long = `holdfast keeps private keys in this machine's TPM, and an agent signs with them
-for the programs that its policy names. This command makes such keys, gets
-certificates for them, tries them out, and explains what is going on.
+	root.Long = `holdfast keeps private keys in this machine's TPM or on a YubiKey, and an agent
+signs with them for the programs that its policy names. This command makes such
+keys, gets certificates for them, tries them out, and explains what is going on.
 
 Exit codes: 0 done, 1 failed, 2 usage, 3 no agent, 4 denied, 5 a person is needed
 (PIN, touch, confirmation).`

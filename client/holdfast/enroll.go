@@ -78,6 +78,7 @@ func (o *enrollOptions) flags(cmd *cobra.Command) {
 	f.StringVar(&o.key.Backend, "backend", "", "with --create: the `BACKEND`, tpm or piv (default the agent's first device)")
 	f.StringVar(&o.key.Algorithm, "algorithm", "", "with --create: the `ALGORITHM`: "+words(keys.Algorithms())+" (default ES256)")
 	complete(cmd, "algorithm", keys.Algorithms())
+	complete(cmd, "backend", []string{"tpm", pivBackend})
 	f.IntVar(&o.key.RSABits, "rsa-bits", 0, "with --create: how many `BITS`: 2048, 3072 or 4096 (default 2048)")
 	f.BoolVar(&o.key.Persistent, "persistent", false, "with --create: keep the key at a persistent handle of the TPM")
 	f.BoolVar(&o.key.TLS12, "tls12", false, "with --create: let the key sign TLS 1.2 too")
@@ -232,8 +233,11 @@ func (o *enrollOptions) whom(ctx context.Context, p *profile.Profile, signedIn *
 func (a *app) keyFor(ctx context.Context, c *client.Client, o *enrollOptions, p *profile.Profile) (*client.Key, error) {
 	set, err := c.Generations(ctx, p.Key)
 	if keys.KindOf(err) == keys.Denied && o.create {
-		p := o.key.CreateKeyParameters
-		return a.makeKey(ctx, c, p)
+		k, err := a.newKey(ctx, c, &o.key)
+		if err != nil {
+			return nil, err
+		}
+		return c.Key(ctx, k.Name)
 	}
 	if err != nil {
 		return nil, err
@@ -249,19 +253,4 @@ func (a *app) keyFor(ctx context.Context, c *client.Client, o *enrollOptions, p 
 		}
 	}
 	return c.Key(ctx, newest.Name)
-}
-
-func (a *app) makeKey(ctx context.Context, c *client.Client, p wire.CreateKeyParameters) (*client.Key, error) {
-	stop := func() {}
-	if p.Algorithm == string(keys.RS256) {
-		stop = a.alive("making an RSA key inside the device")
-	}
-	slow, cancel := context.WithTimeout(ctx, createTime)
-	defer cancel()
-	_, err := c.CreateKey(slow, p)
-	stop()
-	if err != nil {
-		return nil, err
-	}
-	return c.Key(ctx, p.Name)
 }

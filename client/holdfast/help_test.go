@@ -91,7 +91,9 @@ func TestPlannedPurposes(t *testing.T) {
 func TestNoSecretInArguments(t *testing.T) {
 	tree(t, func(c *cobra.Command) {
 		c.Flags().VisitAll(func(f *pflag.Flag) {
-			if strings.Contains(f.Name, "pin") && f.Name != "pin-fd" && f.Value.Type() != "bool" {
+			secret := strings.Contains(f.Name, "pin") || strings.Contains(f.Name, "puk") || strings.Contains(f.Name, "management")
+			harmless := strings.HasSuffix(f.Name, "-fd") && f.Value.Type() == "int" || strings.HasSuffix(f.Name, "-policy") || f.Value.Type() == "bool"
+			if secret && !harmless {
 				t.Errorf("%s --%s takes a value", c.CommandPath(), f.Name)
 			}
 		})
@@ -102,7 +104,7 @@ func TestNoSecretInArguments(t *testing.T) {
 func TestJSONEverywhere(t *testing.T) {
 	for _, path := range []string{
 		"key list", "key show", "key create", "key adopt", "key bind", "certificate show", "certificate install", "status", "doctor",
-		"policy check", "audit tail", "audit verify", "version", "kubeconfig list", "kubeconfig check",
+		"piv list", "policy check", "audit tail", "audit verify", "version", "kubeconfig list", "kubeconfig check",
 	} {
 		c, _, err := (&app{}).commands().Find(strings.Fields(path))
 		if err != nil || c.Flags().Lookup("json") == nil {

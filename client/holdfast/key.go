@@ -89,7 +89,8 @@ func (a *app) keyDelete() *cobra.Command {
 	var yes bool
 	cmd := &cobra.Command{
 		Use: "delete NAME", Short: "delete a key for ever",
-		Long:    "Deletes a key. There is no copy of it anywhere, so there is no way back.",
+		Long: `Deletes a key. There is no copy of it anywhere, so there is no way back. A card goes
+on holding what is in its slot, and the agent knows of it no more.`,
 		Example: indent("holdfast key delete alice --yes"),
 		Args:    oneKey(), ValidArgsFunction: a.completeKeys,
 		RunE: a.asking(func(ctx context.Context, c *client.Client, args []string) error {
@@ -110,8 +111,9 @@ func (a *app) keyExport() *cobra.Command {
 	var out string
 	cmd := &cobra.Command{
 		Use: "export NAME", Short: "print a key in its device's own file format",
-		Long: `Prints a key as a TSS2 PRIVATE KEY (PEM), which tpm2-openssl and other programs
-read. It is of no use without this machine's TPM.`,
+		Long: `Prints a key in the TPM as a TSS2 PRIVATE KEY (PEM), which tpm2-openssl and other
+programs read, and of a key on a card where it is. It is of no use without this
+machine's TPM, or the card.`,
 		Example: indent("holdfast key export alice -o alice.tss2.pem"),
 		Args:    oneKey(), ValidArgsFunction: a.completeKeys,
 		RunE: a.asking(func(ctx context.Context, c *client.Client, args []string) error {

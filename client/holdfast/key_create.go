@@ -2,8 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -15,10 +13,11 @@ import (
 // createOptions is what `key create` was given.
 type createOptions struct {
 	wire.CreateKeyParameters
-	pin    bool
-	source pinSource
-	slot   string
-	json   bool
+	pin     bool
+	source  secretSource
+	card    cardOptions
+	confirm string
+	json    bool
 }
 
 func (a *app) keyCreate() *cobra.Command {
@@ -26,13 +25,20 @@ func (a *app) keyCreate() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "create NAME --purpose PURPOSE", Short: "make a key inside the device",
 		Long: `Makes a key inside the device, for one purpose that can never be changed. The
-private key never leaves the device. An RSA key can take a minute.`,
-		Example: indent("holdfast key create alice --purpose tls-client"),
+private key never leaves the device. An RSA key can take a minute.
+
+On a security key (--backend piv) the card's PIN is asked for, which all keys on
+the card share; the card proves that it made the key.`,
+		Example: indent("holdfast key create alice --purpose tls-client\nholdfast key create bob --purpose tls-client --backend piv --touch-policy always"),
 		Args:    oneKey(),
 		PreRunE: func(*cobra.Command, []string) error { return o.check() },
 		RunE: a.asking(func(ctx context.Context, c *client.Client, args []string) error {
 			o.Name = args[0]
-			return a.create(ctx, c, &o)
+			k, err := a.newKey(ctx, c, &o)
+			if err != nil {
+				return err
+			}
+			return a.showKey(ctx, c, k, o.json)
 		}),
 	}
 	f := cmd.Flags()
@@ -41,15 +47,14 @@ private key never leaves the device. An RSA key can take a minute.`,
 	f.StringVar(&o.Algorithm, "algorithm", "", "the `ALGORITHM`: "+words(keys.Algorithms())+" (default ES256)")
 	complete(cmd, "purpose", keys.Purposes())
 	complete(cmd, "algorithm", keys.Algorithms())
+	complete(cmd, "backend", []string{"tpm", pivBackend})
 	f.IntVar(&o.RSABits, "rsa-bits", 0, "how many `BITS`: 2048, 3072 or 4096, as the device has them (default 2048)")
 	f.BoolVar(&o.Persistent, "persistent", false, "keep the key at a persistent handle of the TPM: one command per signature; handles are few")
 	f.BoolVar(&o.TLS12, "tls12", false, "let the key sign TLS 1.2 too, where the agent sees less of what it signs")
 	f.BoolVar(&o.pin, "pin", false, "ask for a PIN that the key will want before it signs")
-	f.StringVar(&o.slot, "slot", "", "the slot of a security key")
-	if err := f.MarkHidden("slot"); err != nil {
-		panic(err) // it was defined above
-	}
-	o.source.flag(cmd)
+	o.source.flag(cmd, "pin-fd", "PIN")
+	o.card.flags(a, cmd)
+	confirmFlag(cmd, &o.confirm)
 	jsonFlag(cmd, &o.json)
 	return cmd
 }
@@ -68,7 +73,7 @@ func purposes() string {
 }
 
 // check finds mistakes that need no agent.
-func (o *createOptions) check() error {
+func (o *createOptions) check() (err error) {
 	if err := checkPurpose(o.Purpose); err != nil {
 		return err
 	}
@@ -77,13 +82,22 @@ func (o *createOptions) check() error {
 			return usageError(err)
 		}
 	}
+	if err := o.card.check(); err != nil {
+		return err
+	}
+	if o.card.given() && o.Backend == "" {
+		o.Backend = pivBackend
+	}
 	switch {
+	case o.card.given() && o.Backend != pivBackend:
+		return usagef("leave --backend out, or name piv", "cards, slots and their policies are for --backend piv")
 	case o.RSABits != 0 && o.Algorithm != string(keys.RS256):
 		return usagef("add --algorithm RS256", "--rsa-bits is for RSA keys")
-	case o.Persistent && o.Backend == "piv":
+	case o.Persistent && o.Backend == pivBackend:
 		return usagef("", "--persistent is for keys in a TPM; a security key always keeps its keys")
 	}
-	return nil
+	o.Confirm, err = parseConfirm(o.confirm)
+	return err
 }
 
 func checkPurpose(purpose string) error {
@@ -96,90 +110,52 @@ func checkPurpose(purpose string) error {
 	return nil
 }
 
-func (a *app) create(ctx context.Context, c *client.Client, o *createOptions) error {
-	if o.slot != "" {
-		return &keys.Error{Kind: keys.Unsupported, Message: "this agent has no security keys, and only they have slots", Hint: "leave --slot out"}
+// newKey makes a key, and asks for what its device needs for that.
+func (a *app) newKey(ctx context.Context, c *client.Client, o *createOptions) (wire.Key, error) {
+	backend := o.Backend
+	if backend == "" {
+		backend = firstBackend(ctx, c)
 	}
+	defer func() { clear(o.PIN) }()
+	if backend == pivBackend {
+		return a.createOnCard(ctx, c, o)
+	}
+	return a.createInTPM(ctx, c, o)
+}
+
+// firstBackend is the one that the agent takes when it is not told. Where it does
+// not tell, it is asked for a key all the same.
+func firstBackend(ctx context.Context, c *client.Client) string {
+	status, err := c.Status(ctx)
+	if err != nil || len(status.Devices) == 0 {
+		return ""
+	}
+	return status.Devices[0].Backend
+}
+
+func (a *app) createInTPM(ctx context.Context, c *client.Client, o *createOptions) (wire.Key, error) {
 	if o.pin || o.source.given() {
 		pin, err := o.source.read(ctx, a, "New PIN for key "+o.Name+": ", "The same again: ")
 		if err == nil {
 			err = keys.CheckPIN(pin)
 		}
 		if err != nil {
-			return err
+			return wire.Key{}, err
 		}
 		o.PIN = pin
 	}
+	return a.makeKey(ctx, c, o.CreateKeyParameters)
+}
+
+// makeKey has the agent make a key, and shows that it goes on where that can take
+// long.
+func (a *app) makeKey(ctx context.Context, c *client.Client, p wire.CreateKeyParameters) (wire.Key, error) {
 	stop := func() {}
-	if o.Algorithm == string(keys.RS256) {
+	if p.Algorithm == string(keys.RS256) {
 		stop = a.alive("making an RSA key inside the device")
 	}
+	defer func() { stop() }()
 	slow, cancel := context.WithTimeout(ctx, createTime)
 	defer cancel()
-	k, err := c.CreateKey(slow, o.CreateKeyParameters)
-	stop()
-	clear(o.PIN)
-	if err != nil {
-		return err
-	}
-	return a.showKey(ctx, c, k, o.json)
-}
-
-func (a *app) keyAdopt() *cobra.Command {
-	var p wire.AdoptKeyParameters
-	var asJSON bool
-	cmd := &cobra.Command{
-		Use: "adopt NAME FILE --purpose PURPOSE", Short: "take a key from a file that another program made with this device",
-		Long: `Takes a TSS2 PRIVATE KEY (PEM), as tpm2-openssl, ssh-tpm-agent and holdfast key
-export write it. FILE may be - for stdin. A key that was not made inside the TPM,
-or that can do more than sign, is refused unless --allow-imported is given, and
-is shown as imported ever after.`,
-		Example: indent("holdfast key adopt alice alice.tss2.pem --purpose tls-client"),
-		Args:    oneKey("FILE"), ValidArgsFunction: a.completeKeys,
-		PreRunE: func(*cobra.Command, []string) error { return checkPurpose(p.Purpose) },
-		RunE: a.asking(func(ctx context.Context, c *client.Client, args []string) error {
-			file, err := a.readKeyFile(args[1])
-			if err != nil {
-				return err
-			}
-			p.Name, p.File = args[0], file
-			k, err := c.AdoptKey(ctx, p)
-			if err != nil {
-				return err
-			}
-			return a.showKey(ctx, c, k, asJSON)
-		}),
-	}
-	f := cmd.Flags()
-	f.StringVar(&p.Purpose, "purpose", "", "the `PURPOSE`, what the key may sign: "+purposes())
-	complete(cmd, "purpose", keys.Purposes())
-	f.StringVar(&p.Backend, "backend", "", "the `BACKEND` that the file is for (default the agent's first)")
-	f.BoolVar(&p.AllowImported, "allow-imported", false, "also a key that existed outside the device, or that can do more than sign")
-	f.BoolVar(&p.Persistent, "persistent", false, "keep the key at a persistent handle of the TPM: one command per signature; handles are few")
-	f.BoolVar(&p.TLS12, "tls12", false, "let the key sign TLS 1.2 too")
-	jsonFlag(cmd, &asJSON)
-	return cmd
-}
-
-// readKeyFile reads a key file and keeps whole private keys on this side of the
-// socket: they are what holdfast is there to avoid.
-func (a *app) readKeyFile(name string) (string, error) {
-	data, err := a.read(name)
-	if err != nil {
-		return "", err
-	}
-	text := string(data)
-	for _, kind := range []string{"RSA ", "EC ", "ENCRYPTED ", "OPENSSH ", ""} {
-		if strings.Contains(text, "-----BEGIN "+kind+"PRIVATE KEY-----") {
-			return "", &problem{
-				inputName(name) + " holds a private key that is not in a TPM",
-				"make a new key with holdfast key create, and a certificate for it; the old one is already exposed",
-				exitFailed, errors.ErrUnsupported,
-			}
-		}
-	}
-	if !strings.Contains(text, "-----BEGIN ") {
-		return "", &problem{inputName(name) + " holds no TSS2 PRIVATE KEY in PEM", "holdfast key export, tpm2-openssl and ssh-tpm-agent write such files", exitFailed, nil}
-	}
-	return text, nil
+	return c.CreateKey(slow, p)
 }

@@ -40,7 +40,7 @@ func (a *app) printKeys(list []wire.Key, software map[string]bool) error {
 	rows := [][]string{{"NAME", "PURPOSE", "ALGORITHM", "BACKEND", "OWNER", "CERTIFICATE", "NOTES"}}
 	for _, k := range list {
 		rows = append(rows, []string{
-			k.Name, k.Purpose, algorithmOf(k), k.Backend, ownerOf(k), certificateOf(k), strings.Join(notesOf(k, software), ", "),
+			k.Name, k.Purpose, algorithmOf(k), backendOf(k), ownerOf(k), certificateOf(k), strings.Join(notesOf(k, software), ", "),
 		})
 	}
 	return table(a.stdout, rows...)
@@ -56,6 +56,10 @@ func (a *app) printKey(k wire.Key, software map[string]bool) error {
 		{"created", when(k.Created)},
 		{"public key", fingerprint(k.PublicKey)},
 		{"certificate", certificateOf(k)},
+	}
+	rows = append(rows, placeRows(k)...)
+	if k.Confirm != nil {
+		rows = append(rows, []string{"confirm", confirmOf(*k.Confirm)})
 	}
 	for _, s := range k.Servers {
 		rows = append(rows, []string{"server", s.Address})
@@ -105,6 +109,41 @@ func certificateOf(k wire.Key) string {
 	return fmt.Sprintf("%s %s %s", leaf.Subject, word, leaf.NotAfter.Local().Format("2006-01-02"))
 }
 
+// backendOf names the backend, and the card and slot of a key on one.
+func backendOf(k wire.Key) string {
+	if k.Place == nil {
+		return k.Backend
+	}
+	return fmt.Sprintf("%s %d/%s", k.Backend, k.Place.Card, k.Place.Slot)
+}
+
+// placeRows describes where on a card a key is, and what using it takes.
+func placeRows(k wire.Key) [][]string {
+	p := k.Place
+	if p == nil {
+		return nil
+	}
+	proof := "the card has proved that it made the key"
+	if !p.Attested {
+		proof = "NOT ATTESTED: the card has not proved that it made the key"
+	}
+	return [][]string{
+		{"place", fmt.Sprintf("card %d, slot %s", p.Card, p.Slot)},
+		{"PIN policy", p.PINPolicy}, {"touch policy", p.TouchPolicy}, {"attestation", proof},
+	}
+}
+
+// confirmOf says when a person has to say yes.
+func confirmOf(c wire.Confirm) string {
+	switch c.When {
+	case "process":
+		return fmt.Sprintf("a person says yes once for each process and %s", plural(c.Minutes, "minute", "minutes"))
+	case "once":
+		return "a person says yes once, until the key is locked or the agent ends"
+	}
+	return "a person says yes to each use"
+}
+
 // notesOf lists what is special about a key, the worst first.
 func notesOf(k wire.Key, software map[string]bool) []string {
 	var notes []string
@@ -116,9 +155,16 @@ func notesOf(k wire.Key, software map[string]bool) []string {
 	add(k.Fault != "", "not usable: "+k.Fault)
 	add(software[k.Backend], softwareTPM)
 	add(k.Imported, "imported")
+	add(k.Place != nil && !k.Place.Attested && !k.Imported, "not attested")
 	add(k.PIN && k.UnlockedUntil == nil, "PIN wanted")
 	if k.PIN && k.UnlockedUntil != nil {
 		add(true, "unlocked until "+when(*k.UnlockedUntil))
+	}
+	if k.Place != nil {
+		add(k.Place.TouchPolicy != "never", "touch "+k.Place.TouchPolicy)
+	}
+	if k.Confirm != nil {
+		add(true, "confirm "+k.Confirm.When)
 	}
 	add(k.Persistent, "persistent")
 	add(k.TLS12, "TLS 1.2 too")

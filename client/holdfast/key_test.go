@@ -19,7 +19,7 @@ func TestKeyCreate(t *testing.T) {
 	c.run("key", "create", "alice", "--purpose", "tls-client", "--tls12", "--persistent").
 		want(t, 0, "alice", "tls-client", "ES256 (ecdsa_secp256r1_sha256)", "SHA256:", "SOFTWARE TPM", "persistent", "TLS 1.2 too")
 	c.run("key", "create", "bob", "--purpose", "tls-server", "--algorithm", "RS256", "--rsa-bits", "2048").want(t, 0, "rsa_pss_rsae_sha256")
-	c.run("key", "create", "carol", "--purpose", "tls-server", "--slot", "9a").want(t, 1, "slots")
+	c.run("key", "create", "carol", "--purpose", "tls-server", "--slot", "9a").want(t, 1, "no card in any reader")
 	c.run("key", "create", "alice", "--purpose", "tls-client").want(t, 1, "there is a key")
 	var p wire.CreateKeyParameters
 	check(t, json.Unmarshal(agent.Calls(wire.CreateKey)[1].Parameters, &p))

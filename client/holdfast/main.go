@@ -1,13 +1,13 @@
-// Command holdfast is the person's tool: it makes keys in the TPM through an
-// agent, gets certificates for them, tries them out, and explains what an agent,
-// a device or a policy is doing.
+// Command holdfast is the person's tool: it makes keys in the TPM or on a card
+// through an agent, gets certificates for them, tries them out, sets cards up, and
+// explains what an agent, a device or a policy is doing.
 //
 // Start at [run]; commands.go lists the commands, one file each. Answers go to
 // stdout, and everything for people alone to stderr. Errors are one fact and one
 // hint, and exit.go gives each its exit code.
 //
-// The command holds no key and no secret but a PIN on its way to the agent,
-// which comes from a terminal or a file descriptor, never from its arguments or
+// The command holds no key and no secret but PINs and the like on their way to the
+// agent, which come from a terminal or a file descriptor, never from its arguments or
 // its environment. What it may do is the agent's decision.
 package main
 
@@ -43,10 +43,11 @@ func openTerminal() (*os.File, error) { return os.OpenFile("/dev/tty", os.O_RDWR
 // app is one run of the tool.
 type app struct {
 	streams
-	socket   string // --socket
-	machine  machine
-	patience patience
-	running  bool // the command line was understood; errors are no longer about it
+	socket      string // --socket
+	machine     machine
+	patience    patience
+	descriptors map[int]*os.File // that secrets are read from
+	running     bool             // the command line was understood; errors are no longer about it
 }
 
 // run carries out one command line and returns its exit code.
@@ -103,5 +104,5 @@ func (a *app) dial(ctx context.Context) (*client.Client, error) { return a.dialF
 
 // dialFor is dial for calls that are answered within limit.
 func (a *app) dialFor(ctx context.Context, limit time.Duration) (*client.Client, error) {
-	return client.Dial(ctx, &client.Options{Socket: a.socket, Timeout: limit})
+	return client.Dial(ctx, &client.Options{Socket: a.socket, Timeout: limit, Touch: a.touchWanted})
 }

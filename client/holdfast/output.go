@@ -84,6 +84,16 @@ func (a *app) note(format string, args ...any) {
 	fmt.Fprintf(a.stderr, "holdfast: note: %s\n", printable(fmt.Sprintf(format, args...)))
 }
 
+// overAlive clears the line of alive, for what is to be read.
+func (a *app) overAlive() {
+	if isTerminal(a.stderr) {
+		fmt.Fprint(a.stderr, clearLine)
+	}
+}
+
+// clearLine goes back to the start of a terminal's line, and clears it.
+const clearLine = "\r\x1b[K"
+
 // alive shows on a terminal that long work goes on, until stop is called. It
 // writes nothing where nobody watches.
 func (a *app) alive(what string) (stop func()) {
@@ -101,7 +111,7 @@ func (a *app) alive(what string) (stop func()) {
 			select {
 			case <-tick.C:
 			case <-done:
-				fmt.Fprint(a.stderr, "\r\x1b[K") // back to the start of the line, and clear it
+				fmt.Fprint(a.stderr, clearLine)
 				return
 			}
 		}

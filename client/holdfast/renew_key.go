@@ -27,15 +27,21 @@ func (r *renewing) nextKey(ctx context.Context) (*client.Key, error) {
 			Hint: "renew with the same key: renewal.new-key: false in the profile",
 		}
 	}
-	name := fmt.Sprintf("%s.%d", keys.SetOf(like.Name), client.Generation(newest.Name)+1)
-	k, err := r.app.makeKey(ctx, r.agent, wire.CreateKeyParameters{
-		Name: name, Purpose: like.Purpose, Backend: like.Backend, Algorithm: like.Algorithm, RSABits: like.RSABits,
-		Persistent: like.Persistent, TLS12: like.TLS12,
-	})
-	if err != nil || len(like.Servers) == 0 {
-		return k, err
+	if like.Place != nil {
+		return nil, &keys.Error{
+			Kind: keys.PINRequired, Message: fmt.Sprintf("key %s is on a card, which wants its PIN before it makes the next one", like.Name),
+			Hint: "renew with the same key: renewal.new-key: false in the profile",
+		}
 	}
-	if _, err := r.agent.BindKey(ctx, name, like.Servers); err != nil {
+	name := fmt.Sprintf("%s.%d", keys.SetOf(like.Name), client.Generation(newest.Name)+1)
+	_, err = r.app.makeKey(ctx, r.agent, wire.CreateKeyParameters{
+		Name: name, Purpose: like.Purpose, Backend: like.Backend, Algorithm: like.Algorithm, RSABits: like.RSABits,
+		Persistent: like.Persistent, TLS12: like.TLS12, Confirm: like.Confirm,
+	})
+	if err == nil && len(like.Servers) > 0 {
+		_, err = r.agent.BindKey(ctx, name, like.Servers)
+	}
+	if err != nil {
 		return nil, err
 	}
 	return r.agent.Key(ctx, name)
@@ -44,5 +50,9 @@ func (r *renewing) nextKey(ctx context.Context) (*client.Key, error) {
 // alike reports whether a key is what [renewing.nextKey] would make.
 func alike(a, b wire.Key) bool {
 	return a.Purpose == b.Purpose && a.Backend == b.Backend && a.Algorithm == b.Algorithm && a.RSABits == b.RSABits &&
-		a.TLS12 == b.TLS12 && a.Fault == "" && len(a.Servers) == len(b.Servers)
+		a.TLS12 == b.TLS12 && a.Fault == "" && len(a.Servers) == len(b.Servers) && confirmsAlike(a.Confirm, b.Confirm)
+}
+
+func confirmsAlike(a, b *wire.Confirm) bool {
+	return a == b || a != nil && b != nil && *a == *b
 }

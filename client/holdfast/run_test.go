@@ -30,14 +30,19 @@ type command struct {
 
 func (c command) run(args ...string) result {
 	var stdout, stderr synced
+	code := c.runTo(&stdout, &stderr, args...)
+	return result{code, stdout.String(), stderr.String()}
+}
+
+// runTo is run for those who look at the output meanwhile.
+func (c command) runTo(stdout, stderr *synced, args ...string) int {
 	if c.terminal == nil {
 		c.terminal = func() (*os.File, error) { return nil, errors.New("no terminal") }
 	}
 	if c.socket != "" {
 		args = append([]string{"--socket", c.socket}, args...)
 	}
-	code := run(context.Background(), args, streams{strings.NewReader(c.stdin), &stdout, &stderr, c.terminal})
-	return result{code, stdout.String(), stderr.String()}
+	return run(context.Background(), args, streams{strings.NewReader(c.stdin), stdout, stderr, c.terminal})
 }
 
 // synced is a buffer that a copying goroutine may still write to when a command

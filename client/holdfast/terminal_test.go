@@ -121,12 +121,26 @@ func TestUnlockPINDescriptor(t *testing.T) {
 	command{socket: agent.Socket}.run("unlock", "alice", "--pin-fd", "987").want(t, 1, "--pin-fd 987")
 }
 
-func TestUnlockWithoutPerson(t *testing.T) {
+// Without a terminal it is the agent that asks, if it can.
+func TestUnlockWithoutTerminal(t *testing.T) {
 	agent, c := withAlice(t)
-	c.run("unlock", "alice").want(t, 5, "no terminal", "--pin-fd")
-	if n := len(agent.Calls(wire.UnlockKey)); n != 0 {
-		t.Errorf("the agent was asked %d times", n)
+	c.run("unlock", "alice").want(t, 5, "nobody to ask for the PIN", "hint: holdfast unlock alice")
+	agent.Person = true
+	c.run("unlock", "alice", "--seconds", "60").want(t, 0, "alice is unlocked until")
+	p := openPTY(t)
+	p.answer(t)
+	p.command(t, agent.Socket).run("unlock", "alice", "--pinentry").want(t, 0, "alice is unlocked until")
+	for _, call := range agent.Calls(wire.UnlockKey) {
+		var sent wire.UnlockKeyParameters
+		check(t, json.Unmarshal(call.Parameters, &sent))
+		if sent.PIN != nil || sent.Name != "alice" {
+			t.Errorf("got %+v on the wire", sent)
+		}
 	}
+	if seen := p.seen.String(); seen != "" {
+		t.Errorf("with --pinentry the terminal shows %q", seen)
+	}
+	c.run("unlock", "alice", "--pinentry", "--pin-fd", "0").want(t, 2, "exclude each other")
 }
 
 func TestLock(t *testing.T) {

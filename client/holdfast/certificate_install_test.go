@@ -1,0 +1,72 @@
+package main
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"holdfast/agent/keys"
+	"holdfast/agent/wire"
+	"holdfast/client/clienttest"
+)
+
+// installSent is what the agent was last told to store.
+func installSent(t *testing.T, agent *clienttest.Agent) (sent wire.InstallCertificateParameters) {
+	t.Helper()
+	calls := agent.Calls(wire.InstallCertificate)
+	if len(calls) == 0 {
+		t.Fatal("nothing was stored")
+	}
+	check(t, json.Unmarshal(calls[len(calls)-1].Parameters, &sent))
+	return sent
+}
+
+// withAliceOnCard starts a stand-in agent whose key alice is on a card, and writes a
+// certificate for it into a file.
+func withAliceOnCard(t *testing.T) (*clienttest.Agent, command, string) {
+	t.Helper()
+	agent, c := withAlice(t)
+	agent.Change("alice", func(k *wire.Key) {
+		k.Backend, k.Place = "piv", &wire.Place{Card: 7, Slot: "9a", PINPolicy: "never", TouchPolicy: "always", Attested: true}
+	})
+	k := agent.AddKey("unused", keys.TLSClient, keys.ES256)
+	ca := clienttest.NewCA(t)
+	public, err := keys.ParsePublic(k.PublicKey)
+	check(t, err)
+	return agent, c, file(t, clienttest.PEM(ca.IssueFor("alice", public)))
+}
+
+func TestInstallOnCard(t *testing.T) {
+	agent, c, path := withAliceOnCard(t)
+	p := openPTY(t)
+	p.answer(t, "PIN of card 7, for key alice: ", clienttest.CardPIN+"\n")
+	got := p.command(t, agent.Socket).run("certificate", "install", "alice", path)
+	got.want(t, 0, "CN=alice until")
+	if sent := installSent(t, agent); string(sent.PIN) != clienttest.CardPIN || len(sent.Chain) != 1 {
+		t.Errorf("got %+v on the wire", sent)
+	}
+	if !strings.Contains(got.stderr, "note: the chain is in the record, and the leaf in slot 9a of card 7\n") {
+		t.Errorf("got %q", got.stderr)
+	}
+	c.stdin = "135799"
+	c.run("certificate", "install", "alice", path, "--pin-fd", "0").want(t, 5, "the PIN is wrong")
+}
+
+func TestInstallRecordOnly(t *testing.T) {
+	agent, c, path := withAliceOnCard(t)
+	c.run("certificate", "install", "alice", path).want(t, 5, "the card's PIN is needed", "hint: run it in a terminal, or hand it over with --pin-fd 3 3<FILE, or leave the slot as it is: --record-only")
+	if n := len(agent.Calls(wire.InstallCertificate)); n != 0 {
+		t.Fatalf("%d were stored although the slot was meant too", n)
+	}
+	got := c.run("certificate", "install", "alice", path, "--record-only")
+	got.want(t, 0, "CN=alice until")
+	if sent := installSent(t, agent); sent.PIN != nil {
+		t.Errorf("got %+v on the wire", sent)
+	}
+	if !strings.Contains(got.stderr, "note: the chain is in the record alone; slot 9a of card 7 is as it was\n") {
+		t.Errorf("got %q", got.stderr)
+	}
+	if got := c.run("certificate", "install", "unused", path); got.code != 0 || got.stderr != "" {
+		t.Errorf("a key in no card: got %+v", got)
+	}
+}

@@ -1,0 +1,163 @@
+package main
+
+import (
+	"context"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"holdfast/agent/keys"
+	"holdfast/agent/wire"
+	"holdfast/client"
+)
+
+// adoptOptions is what `key adopt` was given.
+type adoptOptions struct {
+	wire.AdoptKeyParameters
+	slot, confirm string
+	card          uint32
+	json          bool
+}
+
+func (a *app) keyAdopt() *cobra.Command {
+	var o adoptOptions
+	cmd := &cobra.Command{
+		Use: "adopt NAME FILE|--slot SLOT --purpose PURPOSE", Short: "take a key that another program made with this device",
+		Long: `Takes a key from a file: a TSS2 PRIVATE KEY (PEM), as tpm2-openssl, ssh-tpm-agent
+and holdfast key export write it, or what holdfast key export writes for a key on a
+card. FILE may be - for stdin. With --slot it takes the key in that slot of a card.
+
+A key that was not made inside the device, or that can do more than sign, or of
+which a card cannot prove that it made it, is refused unless --allow-imported is
+given, and is shown as imported ever after.`,
+		Example: indent("holdfast key adopt alice alice.tss2.pem --purpose tls-client\nholdfast key adopt alice --slot 9a --purpose tls-client"),
+		Args: func(cmd *cobra.Command, args []string) error {
+			if o.slot != "" {
+				return oneKey()(cmd, args)
+			}
+			return oneKey("FILE")(cmd, args)
+		},
+		ValidArgsFunction: a.completeKeys,
+		PreRunE:           func(*cobra.Command, []string) error { return o.check() },
+		RunE:              a.asking(func(ctx context.Context, c *client.Client, args []string) error { return a.adopt(ctx, c, &o, args) }),
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.Purpose, "purpose", "", "the `PURPOSE`, what the key may sign: "+purposes())
+	complete(cmd, "purpose", keys.Purposes())
+	f.StringVar(&o.Backend, "backend", "", "the `BACKEND` that the file is for (default the agent's first)")
+	complete(cmd, "backend", []string{"tpm", pivBackend})
+	f.BoolVar(&o.AllowImported, "allow-imported", false, "also a key that existed outside the device, or that can do more than sign")
+	f.BoolVar(&o.Persistent, "persistent", false, "keep the key at a persistent handle of the TPM: one command per signature; handles are few")
+	f.BoolVar(&o.TLS12, "tls12", false, "let the key sign TLS 1.2 too")
+	slotFlag(cmd, &o.slot, "the `SLOT` of a card that holds the key, instead of a file")
+	a.cardFlag(cmd, &o.card)
+	confirmFlag(cmd, &o.confirm)
+	jsonFlag(cmd, &o.json)
+	return cmd
+}
+
+// check finds mistakes that need no agent.
+func (o *adoptOptions) check() (err error) {
+	if err := checkPurpose(o.Purpose); err != nil {
+		return err
+	}
+	if o.slot != "" {
+		if err := checkSlot(o.slot); err != nil {
+			return err
+		}
+		if o.Backend == "" {
+			o.Backend = pivBackend
+		}
+	}
+	switch {
+	case o.slot == "" && o.card != 0:
+		return usagef("add --slot; holdfast piv list shows them", "--card goes with --slot")
+	case o.slot != "" && (o.Backend != pivBackend || o.Persistent):
+		return usagef("", "--slot is for keys on a card, and they need neither --persistent nor another backend")
+	}
+	o.Confirm, err = parseConfirm(o.confirm)
+	return err
+}
+
+func (a *app) adopt(ctx context.Context, c *client.Client, o *adoptOptions, args []string) (err error) {
+	o.Name = args[0]
+	if o.slot == "" {
+		o.File, err = a.readKeyFile(args[1])
+		if o.Backend == "" && isCardReference(o.File) {
+			o.Backend = pivBackend
+		}
+	} else {
+		o.File, err = a.slotReference(ctx, c, o.card, o.slot)
+	}
+	if err != nil {
+		return err
+	}
+	if o.Backend == pivBackend { // the key may sign once
+		defer a.expectTouch(ctx, c, o.Name, nil)()
+	}
+	k, err := c.AdoptKey(ctx, o.AdoptKeyParameters)
+	if err != nil {
+		return err
+	}
+	return a.showKey(ctx, c, k, o.json)
+}
+
+// cardReference is the type of a PEM block that names a key on a card.
+const cardReference = "HOLDFAST PIV KEY"
+
+func isCardReference(file string) bool {
+	return strings.Contains(file, "-----BEGIN "+cardReference+"-----")
+}
+
+// slotReference builds what `key export` would write for the key in a slot.
+func (a *app) slotReference(ctx context.Context, c *client.Client, serial uint32, slot string) (string, error) {
+	card, err := a.card(ctx, c, serial)
+	if err != nil {
+		return "", err
+	}
+	i := slices.IndexFunc(card.Slots, func(s wire.CardSlot) bool { return s.Slot == slot })
+	if i < 0 {
+		return "", &problem{fmt.Sprintf("slot %s of card %d is empty", slot, card.Serial), "holdfast piv list shows what is in the slots; holdfast key create makes a key", exitFailed, nil}
+	}
+	public := card.Slots[i].PublicKey
+	if leaf, err := x509.ParseCertificate(card.Slots[i].Certificate); err == nil && len(public) == 0 {
+		public = leaf.RawSubjectPublicKeyInfo
+	}
+	if len(public) == 0 {
+		return "", &problem{
+			fmt.Sprintf("card %d does not tell which key is in slot %s", card.Serial, slot),
+			"put its certificate into the slot, with the program that made the key; or make another with holdfast key create", exitFailed, nil,
+		}
+	}
+	return string(pem.EncodeToMemory(&pem.Block{
+		Type: cardReference, Headers: map[string]string{"Card": fmt.Sprint(card.Serial), "Slot": slot}, Bytes: public,
+	})), nil
+}
+
+// readKeyFile reads a key file and keeps whole private keys on this side of the
+// socket: they are what holdfast is there to avoid.
+func (a *app) readKeyFile(name string) (string, error) {
+	data, err := a.read(name)
+	if err != nil {
+		return "", err
+	}
+	text := string(data)
+	for _, kind := range []string{"RSA ", "EC ", "ENCRYPTED ", "OPENSSH ", ""} {
+		if strings.Contains(text, "-----BEGIN "+kind+"PRIVATE KEY-----") {
+			return "", &problem{
+				inputName(name) + " holds a private key that is not in a TPM",
+				"make a new key with holdfast key create, and a certificate for it; the old one is already exposed",
+				exitFailed, errors.ErrUnsupported,
+			}
+		}
+	}
+	if !strings.Contains(text, "-----BEGIN ") {
+		return "", &problem{inputName(name) + " holds no TSS2 PRIVATE KEY in PEM", "holdfast key export, tpm2-openssl and ssh-tpm-agent write such files", exitFailed, nil}
+	}
+	return text, nil
+}

@@ -1,0 +1,177 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"holdfast/agent/keys"
+	"holdfast/agent/wire"
+	"holdfast/client"
+)
+
+// pivBackend is the name of the backend whose devices are cards.
+const pivBackend = "piv"
+
+// cardOptions is what `key create` was told of the card that the key is to be on.
+type cardOptions struct {
+	wire.OnCard
+	management secretSource
+	yes        bool
+}
+
+func (o *cardOptions) flags(a *app, cmd *cobra.Command) {
+	f := cmd.Flags()
+	a.cardFlag(cmd, &o.Card)
+	slotFlag(cmd, &o.Slot, "the `SLOT` of the card: 9a, 9c, 9d, 9e, or 82 to 95 (default a free one: 9a, then 82 to 95)")
+	f.StringVar(&o.PINPolicy, "pin-policy", "", "when the card wants its PIN, the `POLICY`: "+words(keys.PINPolicies())+" (default once)")
+	f.StringVar(&o.TouchPolicy, "touch-policy", "", "when the card wants a touch, the `POLICY`: "+words(keys.TouchPolicies())+" (default never)")
+	complete(cmd, "pin-policy", keys.PINPolicies())
+	complete(cmd, "touch-policy", keys.TouchPolicies())
+	f.BoolVar(&o.Overwrite, "overwrite", false, "also in a slot that holds a key, which is lost for ever")
+	f.BoolVar(&o.yes, "yes", false, "do not ask before a key is overwritten")
+	f.BoolVar(&o.AllowUnattested, "allow-unattested", false, "also on a card that cannot prove that it made the key")
+	o.management.flag(cmd, "management-key-fd", "card's management key, in hex, where the card does not keep it,")
+}
+
+// slotFlag lets a command be told of a slot.
+func slotFlag(cmd *cobra.Command, slot *string, usage string) {
+	cmd.Flags().StringVar(slot, "slot", "", usage)
+	complete(cmd, "slot", slots())
+}
+
+// slots lists the slots that hold keys of their users'.
+func slots() []string {
+	var all []string
+	for n := 0x82; n <= 0x9e; n++ {
+		if s := fmt.Sprintf("%02x", n); checkSlot(s) == nil {
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
+func checkSlot(slot string) error {
+	if _, err := keys.ParseSlot(slot); err != nil {
+		return usageError(err)
+	}
+	return nil
+}
+
+// given reports whether anything was said that only makes sense for a card.
+func (o *cardOptions) given() bool {
+	return o.OnCard.Card != 0 || o.Slot != "" || o.PINPolicy != "" || o.TouchPolicy != "" || o.Overwrite || o.AllowUnattested || o.management.given()
+}
+
+// check finds mistakes that need no agent.
+func (o *cardOptions) check() error {
+	if o.Slot != "" {
+		if err := checkSlot(o.Slot); err != nil {
+			return err
+		}
+	}
+	switch {
+	case o.Overwrite && o.Slot == "":
+		return usagef("holdfast piv list shows what is in the slots", "--overwrite needs --slot: which key is to be lost?")
+	case o.PINPolicy != "" && !slices.Contains(keys.PINPolicies(), keys.Policy(o.PINPolicy)):
+		return usagef("one of "+words(keys.PINPolicies()), "--pin-policy %.20q is not known", o.PINPolicy)
+	case o.TouchPolicy != "" && !slices.Contains(keys.TouchPolicies(), keys.Policy(o.TouchPolicy)):
+		return usagef("one of "+words(keys.TouchPolicies()), "--touch-policy %.20q is not known", o.TouchPolicy)
+	}
+	return nil
+}
+
+// createOnCard makes a key on a card. The card's PIN opens the management key that
+// the card keeps, so it is wanted for keys without a PIN too.
+func (a *app) createOnCard(ctx context.Context, c *client.Client, o *createOptions) (wire.Key, error) {
+	card, err := a.card(ctx, c, o.card.OnCard.Card)
+	if err == nil {
+		err = a.agreeToOverwrite(ctx, card, &o.card)
+	}
+	if err != nil {
+		return wire.Key{}, err
+	}
+	on := o.card.OnCard
+	on.Card, o.Backend = card.Serial, pivBackend
+	defer func() { clear(on.ManagementKey) }()
+	if o.card.management.given() {
+		if on.ManagementKey, err = o.card.management.readManagementKey(ctx, a, ""); err != nil {
+			return wire.Key{}, err
+		}
+	}
+	if on.ManagementKey == nil || on.PINPolicy != string(keys.PolicyNever) {
+		o.source.name = "PIN"
+		if o.PIN, err = a.present(ctx, &o.source, card, "PIN", card.PINTries); err != nil {
+			return wire.Key{}, err
+		}
+	}
+	o.OnCard = &on
+	if on.TouchPolicy != "" && on.TouchPolicy != string(keys.PolicyNever) { // the new key signs once
+		defer a.expectTouch(ctx, c, o.Name, &on)()
+	}
+	return a.makeKey(ctx, c, o.CreateKeyParameters)
+}
+
+// agreeToOverwrite wants a yes before the key in a slot is lost, and says at once
+// when it must not be.
+func (a *app) agreeToOverwrite(ctx context.Context, card wire.Card, o *cardOptions) error {
+	i := slices.IndexFunc(card.Slots, func(s wire.CardSlot) bool { return s.Slot == o.Slot })
+	if i < 0 {
+		return nil
+	}
+	what := contents(card.Slots[i])
+	if !o.Overwrite {
+		return &problem{
+			fmt.Sprintf("slot %s of card %d holds %s", o.Slot, card.Serial, what),
+			"leave --slot out to take a free one; --overwrite loses what is there, for ever", exitFailed, nil,
+		}
+	}
+	if o.yes {
+		return nil
+	}
+	question := fmt.Sprintf("Overwrite slot %s of card %d? It holds %s. There is no copy of the key anywhere.", o.Slot, card.Serial, what)
+	return a.confirm(ctx, question, "--yes says it on the command line")
+}
+
+// contents describes what is in a slot, for a sentence.
+func contents(s wire.CardSlot) string {
+	parts := []string{"a key"}
+	if s.Algorithm != "" {
+		parts[0] = "a key (" + algorithmOf(wire.Key{Algorithm: s.Algorithm, RSABits: s.RSABits}) + ")"
+	}
+	switch {
+	case s.Key != "":
+		parts[0] += " that the agent knows as " + s.Key
+	case s.Taken:
+		parts[0] += " that the agent knows as somebody else's"
+	}
+	if len(s.Certificate) > 0 {
+		parts = append(parts, "a certificate for "+printable(slotCertificate(s)))
+	}
+	return strings.Join(parts, " and ")
+}
+
+// parseConfirm reads when a key wants a person's yes: once, always, or process:10m.
+func parseConfirm(text string) (*wire.Confirm, error) {
+	if text == "" {
+		return nil, nil
+	}
+	when, span, timed := strings.Cut(text, ":")
+	if !timed && (when == "once" || when == "always") {
+		return &wire.Confirm{When: when}, nil
+	}
+	if d, err := time.ParseDuration(span); when == "process" && err == nil && d >= time.Minute && d%time.Minute == 0 {
+		return &wire.Confirm{When: when, Minutes: int(d.Minutes())}, nil
+	}
+	return nil, usagef("once, always, or process:10m for ten minutes in each process", "--confirm %s is not known", strconv.Quote(fmt.Sprintf("%.20s", text)))
+}
+
+func confirmFlag(cmd *cobra.Command, to *string) {
+	cmd.Flags().StringVar(to, "confirm", "", "`WHEN` a person has to say yes, on the desktop: once, always, process:10m (once for each process and 10 minutes)")
+	complete(cmd, "confirm", []string{"once", "always", "process:10m"})
+}

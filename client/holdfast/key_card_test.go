@@ -1,0 +1,204 @@
+package main
+
+import (
+	"encoding/json"
+	"encoding/pem"
+	"slices"
+	"strings"
+	"testing"
+
+	"holdfast/agent/keys"
+	"holdfast/agent/wire"
+	"holdfast/client"
+	"holdfast/client/clienttest"
+	"holdfast/client/profile"
+)
+
+// createSent is what the agent was last told to make.
+func createSent(t *testing.T, agent *clienttest.Agent) (sent wire.CreateKeyParameters) {
+	t.Helper()
+	calls := agent.Calls(wire.CreateKey)
+	if len(calls) == 0 {
+		t.Fatal("no key was made")
+	}
+	check(t, json.Unmarshal(calls[len(calls)-1].Parameters, &sent))
+	return sent
+}
+
+func TestCreateOnCard(t *testing.T) {
+	agent, c := withCards(t, usedCard(t))
+	p := openPTY(t)
+	p.answer(t, "The PIN of card 12345678 (3 tries left): ", clienttest.CardPIN+"\n")
+	p.command(t, agent.Socket).run("key", "create", "alice", "--purpose", "tls-client", "--backend", "piv", "--touch-policy", "cached", "--confirm", "process:10m").
+		want(t, 0, "place         card 12345678, slot 9a\n", "PIN policy    once\n", "touch policy  cached\n", "the card has proved that it made the key",
+			"once for each process and 10 minutes", "PIN wanted", "touch cached", "confirm process")
+	sent := createSent(t, agent)
+	if sent.Backend != "piv" || string(sent.PIN) != clienttest.CardPIN || sent.OnCard == nil || *sent.Confirm != (wire.Confirm{When: "process", Minutes: 10}) {
+		t.Fatalf("got %+v on the wire", sent)
+	}
+	if on := sent.OnCard; on.Card != 12345678 || on.Slot != "" || on.TouchPolicy != "cached" || on.Overwrite || on.AllowUnattested || on.ManagementKey != nil {
+		t.Errorf("got %+v on the wire", on)
+	}
+	c.stdin = clienttest.CardPIN
+	c.run("key", "create", "bob", "--purpose", "tls-client", "--slot", "83", "--pin-policy", "never", "--allow-unattested", "--pin-fd", "0", "--card", "12345678", "--overwrite", "--yes").
+		want(t, 0, "NOT ATTESTED", "note          not attested")
+	if sent := createSent(t, agent); sent.Backend != "piv" || sent.OnCard.Slot != "83" || sent.OnCard.PINPolicy != "never" || !sent.OnCard.AllowUnattested || !sent.OnCard.Overwrite {
+		t.Errorf("got %+v, %+v on the wire", sent, sent.OnCard)
+	}
+	got := c.run("key", "list")
+	got.want(t, 0, "piv 12345678/9a", "piv 12345678/83", "not attested")
+}
+
+// Where the agent has cards alone, a key is made on one without being told.
+func TestCreateOnlyOnCards(t *testing.T) {
+	agent, c := withCards(t, clienttest.NewCard(7))
+	agent.Status.Devices = []wire.Device{{Backend: "piv", Device: "piv", State: "ready"}}
+	c.run("key", "create", "alice", "--purpose", "tls-client").want(t, 5, "the PIN is needed, and there is no terminal", "--pin-fd 3 3<FILE")
+	c.stdin = clienttest.CardPIN
+	c.run("key", "create", "alice", "--purpose", "tls-client", "--pin-fd", "0").want(t, 0, "card 7, slot 9a")
+	if sent := createSent(t, agent); sent.Backend != "piv" || sent.OnCard.Card != 7 {
+		t.Errorf("got %+v on the wire", sent)
+	}
+}
+
+// Who has the management key needs the PIN only for a key that wants it.
+func TestCreateWithManagementKey(t *testing.T) {
+	agent, c := withCards(t, clienttest.NewCard(7))
+	management := strings.Repeat("0c", 24)
+	fd := secrets(t, management)
+	c.run("key", "create", "alice", "--purpose", "tls-client", "--management-key-fd", fd, "--pin-policy", "never").want(t, 0)
+	if sent := createSent(t, agent); len(sent.PIN) != 0 || len(sent.OnCard.ManagementKey) != 24 || sent.OnCard.ManagementKey[0] != 0x0c {
+		t.Errorf("got %+v, %+v on the wire", sent, sent.OnCard)
+	}
+	c.run("key", "create", "bob", "--purpose", "tls-client", "--management-key-fd", secrets(t, management)).want(t, 5, "the PIN is needed")
+}
+
+// A slot that is in use is overwritten after a yes to what is lost, and not by
+// accident.
+func TestOverwrite(t *testing.T) {
+	agent, c := withCards(t, usedCard(t))
+	args := []string{"key", "create", "new", "--purpose", "tls-client", "--slot", "9a", "--pin-fd", "0"}
+	const lost = "a key (ES256) that the agent knows as alice and a certificate for CN=test CA"
+	c.run(args...).want(t, 1, "slot 9a of card 12345678 holds "+lost, "hint: leave --slot out")
+	args = append(args, "--overwrite")
+	c.run(args...).want(t, 5, "needs a person's yes", "--yes")
+	p := openPTY(t)
+	p.answer(t, "[y/N] ", "\n")
+	p.command(t, agent.Socket).run(args...).want(t, 5, "the answer was no")
+	p.waitFor(t, "Overwrite slot 9a of card 12345678? It holds "+lost+". There is no copy of the key anywhere.")
+	if n := len(agent.Calls(wire.CreateKey)); n != 0 {
+		t.Fatalf("%d keys were made without a yes", n)
+	}
+	p = openPTY(t)
+	p.answer(t, "[y/N] ", "yes\n")
+	yes := p.command(t, agent.Socket)
+	yes.stdin = clienttest.CardPIN
+	yes.run(args...).want(t, 0, "slot 9a")
+	if sent := createSent(t, agent); !sent.OnCard.Overwrite || sent.OnCard.Slot != "9a" {
+		t.Errorf("got %+v on the wire", sent.OnCard)
+	}
+	if got := contents(agent.Cards[0].Slots[1]); got != "a key (RS256-2048) that the agent knows as somebody else's" {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestCardUsage(t *testing.T) {
+	for line, want := range map[string]string{
+		"key create a --purpose tls-client --slot 9b":                  "not a slot for keys",
+		"key create a --purpose tls-client --slot f9":                  "not a slot for keys",
+		"key create a --purpose tls-client --pin-policy cached":        "--pin-policy \"cached\" is not known",
+		"key create a --purpose tls-client --touch-policy once":        "--touch-policy \"once\" is not known",
+		"key create a --purpose tls-client --overwrite":                "--overwrite needs --slot",
+		"key create a --purpose tls-client --slot 9a --backend tpm":    "are for --backend piv",
+		"key create a --purpose tls-client --backend piv --persistent": "--persistent is for keys in a TPM",
+		"key create a --purpose tls-client --confirm sometimes":        "--confirm \"sometimes\" is not known",
+		"key create a --purpose tls-client --confirm process:10s":      "not known",
+		"key create a --purpose tls-client --confirm process":          "not known",
+		"key create a --purpose tls-client --confirm once:10m":         "not known",
+		"key adopt a --purpose tls-client --slot xx":                   "not a slot for keys",
+		"key adopt a file --purpose tls-client --slot 9a":              "unexpected argument \"file\"",
+		"key adopt a file --purpose tls-client --card 7":               "--card goes with --slot",
+		"key adopt a --purpose tls-client --slot 9a --backend tpm":     "--slot is for keys on a card",
+		"key adopt a --purpose tls-client":                             "FILE is missing",
+		"piv":                                                          "needs a command", "piv list x": "unexpected argument", "piv setup --card x": "--card wants",
+	} {
+		command{socket: "/nonexistent/agent.sock"}.run(strings.Fields(line)...).want(t, exitUsage, want)
+	}
+}
+
+func TestConfirm(t *testing.T) {
+	agent := clienttest.Start(t)
+	c := command{socket: agent.Socket}
+	c.run("key", "create", "a", "--purpose", "tls-client", "--confirm", "once").want(t, 0, "says yes once, until")
+	c.run("key", "create", "b", "--purpose", "tls-client", "--confirm", "always").want(t, 0, "yes to each use")
+	c.run("key", "create", "c", "--purpose", "tls-client", "--confirm", "process:1m").want(t, 0, "process and 1 minute\n")
+	c.stdin = "-----BEGIN TSS2 PRIVATE KEY-----\n-----END TSS2 PRIVATE KEY-----\n"
+	c.run("key", "adopt", "d", "-", "--purpose", "tls-client", "--confirm", "always").want(t, 0, "yes to each use")
+	got := c.run("key", "list")
+	got.want(t, 0, "confirm once", "confirm always", "confirm process")
+}
+
+// A key in a slot is adopted by the reference that export writes.
+func TestAdoptSlot(t *testing.T) {
+	card := usedCard(t)
+	agent, c := withCards(t, card)
+	c.run("key", "adopt", "alice", "--slot", "9a", "--purpose", "tls-client", "--allow-imported").want(t, 0, "imported")
+	c.run("key", "adopt", "bob", "--slot", "82", "--card", "12345678", "--purpose", "tls-client").want(t, 0, "bob")
+	for i, slot := range []string{"9a", "82"} {
+		var sent, again wire.AdoptKeyParameters
+		check(t, json.Unmarshal(agent.Calls(wire.AdoptKey)[i].Parameters, &sent))
+		block, rest := pem.Decode([]byte(sent.File))
+		if block == nil || len(rest) != 0 || block.Type != "HOLDFAST PIV KEY" || block.Headers["Card"] != "12345678" || block.Headers["Slot"] != slot || len(block.Headers) != 2 {
+			t.Fatalf("slot %s: got file %q", slot, sent.File)
+		}
+		if !slices.Equal(block.Bytes, card.Slots[0].PublicKey) || sent.Backend != "piv" || sent.AllowImported != (i == 0) {
+			t.Errorf("slot %s: got %+v on the wire", slot, sent)
+		}
+		c.run("key", "adopt", "again"+slot, file(t, []byte(sent.File)), "--purpose", "tls-client").want(t, 0)
+		check(t, json.Unmarshal(agent.Calls(wire.AdoptKey)[2+i].Parameters, &again))
+		if again.Backend != "piv" || again.File != sent.File {
+			t.Errorf("slot %s from a file: got %+v on the wire", slot, again)
+		}
+	}
+	c.run("key", "adopt", "carol", "--slot", "9d", "--purpose", "tls-client").want(t, 1, "slot 9d of card 12345678 is empty", "holdfast piv list")
+	c.run("key", "adopt", "carol", "--slot", "9c", "--purpose", "tls-client").want(t, 1, "does not tell which key is in slot 9c", "put its certificate")
+}
+
+// What needs a card's PIN is not done behind a person's back by a renewal.
+func TestNoNewKeyOnCardUnattended(t *testing.T) {
+	agent, c := withCards(t, clienttest.NewCard(7))
+	agent.AddKey("alice", keys.TLSClient, keys.ES256)
+	agent.Change("alice", func(k *wire.Key) { k.Place = &wire.Place{Card: 7} })
+	dialled, err := client.Dial(t.Context(), &client.Options{Socket: c.socket})
+	check(t, err)
+	defer dialled.Close()
+	k, err := dialled.Key(t.Context(), "alice")
+	check(t, err)
+	r := &renewing{app: &app{}, agent: dialled, key: k, profile: &profile.Profile{Name: "prod", Key: "alice"}}
+	if _, err := r.nextKey(t.Context()); keys.KindOf(err) != keys.PINRequired || !strings.Contains(err.Error(), "on a card") {
+		t.Errorf("got %v, want pin-required", err)
+	}
+	if n := len(agent.Calls(wire.CreateKey)); n != 0 {
+		t.Errorf("%d keys were made", n)
+	}
+}
+
+// The next generation of a key is as careful as the one before.
+func TestNextKeyConfirms(t *testing.T) {
+	once := wire.Confirm{When: "once"}
+	same, other := once, wire.Confirm{When: "always"}
+	if !confirmsAlike(nil, nil) || confirmsAlike(&once, nil) || confirmsAlike(&once, &other) || !confirmsAlike(&once, &same) {
+		t.Error("keys that want a yes are taken for others")
+	}
+	agent, c := withAlice(t)
+	agent.Change("alice", func(k *wire.Key) { k.Confirm = &once })
+	dialled, err := client.Dial(t.Context(), &client.Options{Socket: c.socket})
+	check(t, err)
+	defer dialled.Close()
+	k, err := dialled.Key(t.Context(), "alice")
+	check(t, err)
+	r := &renewing{app: &app{streams: streams{stderr: &synced{}}}, agent: dialled, key: k, profile: &profile.Profile{Name: "prod", Key: "alice"}}
+	if next, err := r.nextKey(t.Context()); err != nil || next.Info().Name != "alice.1" || next.Info().Confirm == nil || *next.Info().Confirm != once {
+		t.Errorf("got %+v, %v", next, err)
+	}
+}

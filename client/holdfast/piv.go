@@ -1,0 +1,124 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"holdfast/agent/keys"
+	"holdfast/agent/wire"
+	"holdfast/client"
+)
+
+func (a *app) pivCommands() *cobra.Command {
+	return a.group("piv", "look at security keys (PIV cards), and set their PINs", "holdfast piv list",
+		a.pivList(), a.pivSetUp(), a.pivChangePIN(), a.pivChangePUK(), a.pivUnblock())
+}
+
+func (a *app) pivList() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use: "list", Aliases: []string{"ls"}, Short: "show the readers, the cards in them and what is in their slots",
+		Long: `Shows each reader and its card: firmware, how many tries of PIN and PUK are left,
+what is still as the factory made it, and for each slot in use the key, its
+policies, whether the card made it, and its certificate.`,
+		Example: indent("holdfast piv list"),
+		Args:    arguments(),
+		RunE: a.asking(func(ctx context.Context, c *client.Client, _ []string) error {
+			cards, err := c.ListCards(ctx)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return a.json(cards)
+			}
+			return a.printCards(cards)
+		}),
+	}
+	jsonFlag(cmd, &asJSON)
+	return cmd
+}
+
+// cardFlag lets a command be told which card it is about.
+func (a *app) cardFlag(cmd *cobra.Command, serial *uint32) {
+	cmd.Flags().Uint32Var(serial, "card", 0, "the serial `NUMBER` of the card (default the only one)")
+	noDefault(cmd, "card")
+	if err := cmd.RegisterFlagCompletionFunc("card", a.completeCards); err != nil {
+		panic(err) // it was defined above
+	}
+}
+
+// completeCards completes the serial numbers of cards in the shell.
+func (a *app) completeCards(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+	c, err := client.Dial(cmd.Context(), &client.Options{Socket: a.socket, Timeout: 2 * time.Second})
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	defer c.Close()
+	cards, _ := c.ListCards(cmd.Context()) // nobody to tell in the middle of a line
+	var serials []string
+	for _, card := range cards {
+		if card.Serial != 0 {
+			serials = append(serials, fmt.Sprintf("%d\t%s", card.Serial, printable(card.Reader)))
+		}
+	}
+	return serials, cobra.ShellCompDirectiveNoFileComp
+}
+
+// card asks the agent for the card with a serial number, or for the only one, which
+// must be ready.
+func (a *app) card(ctx context.Context, c *client.Client, serial uint32) (wire.Card, error) {
+	cards, err := c.ListCards(ctx)
+	if err != nil {
+		return wire.Card{}, err
+	}
+	return pickCard(cards, serial)
+}
+
+func pickCard(cards []wire.Card, serial uint32) (wire.Card, error) {
+	var known, wanted []wire.Card
+	var serials []string
+	for _, card := range cards {
+		if card.Serial == 0 {
+			continue
+		}
+		known, serials = append(known, card), append(serials, fmt.Sprint(card.Serial))
+		if serial == 0 || card.Serial == serial {
+			wanted = append(wanted, card)
+		}
+	}
+	switch {
+	case len(wanted) == 1:
+		return wanted[0], notReady(wanted[0])
+	case len(wanted) > 1:
+		return wire.Card{}, usagef("--card says which", "there are several cards: %s", strings.Join(serials, ", "))
+	case len(known) > 0:
+		return wire.Card{}, &problem{fmt.Sprintf("card %d is in no reader", serial), "insert it; there now: card " + strings.Join(serials, ", card "), exitFailed, nil}
+	case len(cards) > 0:
+		return wire.Card{}, notReady(cards[0])
+	}
+	return wire.Card{}, &problem{"there is no card in any reader", "insert one; holdfast doctor finds out why one is not seen", exitFailed, nil}
+}
+
+// notReady says why a card cannot be used, if so.
+func notReady(card wire.Card) error {
+	if card.Serial != 0 && card.State == string(keys.StateReady) {
+		return nil
+	}
+	hint := card.Hint
+	if hint == "" {
+		hint = "holdfast doctor looks closer"
+	}
+	return &problem{fmt.Sprintf("%s is %s: %s", cardName(card), card.State, card.Reason), hint, exitFailed, nil}
+}
+
+// cardName is what to call a card, or a reader of which no card is known.
+func cardName(card wire.Card) string {
+	if card.Serial == 0 {
+		return "reader " + card.Reader
+	}
+	return fmt.Sprintf("card %d", card.Serial)
+}

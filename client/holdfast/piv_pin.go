@@ -1,0 +1,157 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"holdfast/agent/keys"
+	"holdfast/agent/wire"
+	"holdfast/client"
+)
+
+// changeOptions is what a command was given that changes a card's PIN or PUK.
+type changeOptions struct {
+	card     uint32
+	generate bool // the new PUK
+	old, new secretSource
+}
+
+func (a *app) pivChangePIN() *cobra.Command {
+	var o changeOptions
+	cmd := &cobra.Command{
+		Use: "change-pin", Short: "change a card's PIN",
+		Long: `Changes the PIN of a card, which all keys on it share. A wrong old PIN costs one of
+the card's few tries; the last one is never spent.`,
+		Example: indent("holdfast piv change-pin"),
+		Args:    arguments(),
+		RunE: a.asking(func(ctx context.Context, c *client.Client, _ []string) error {
+			return a.changeCard(ctx, c, &o, "PIN", func(card wire.Card) *int { return card.PINTries }, c.ChangeCardPIN)
+		}),
+	}
+	a.cardFlag(cmd, &o.card)
+	o.old.flag(cmd, "old-pin-fd", "old PIN")
+	o.new.flag(cmd, "pin-fd", "new PIN")
+	return cmd
+}
+
+func (a *app) pivChangePUK() *cobra.Command {
+	var o changeOptions
+	cmd := &cobra.Command{
+		Use: "change-puk", Short: "change a card's PUK, which sets a new PIN",
+		Long: `Changes the PUK of a card, which gives it a new PIN when that is blocked or lost. A
+wrong old PUK costs one of the card's few tries; the last one is never spent.`,
+		Example: indent("holdfast piv change-puk --generate-puk"),
+		Args:    arguments(),
+		PreRunE: func(*cobra.Command, []string) error {
+			if o.generate && o.new.given() {
+				return usagef("give one of them", "--generate-puk and --puk-fd exclude each other")
+			}
+			return nil
+		},
+		RunE: a.asking(func(ctx context.Context, c *client.Client, _ []string) error {
+			return a.changeCard(ctx, c, &o, "PUK", func(card wire.Card) *int { return card.PUKTries }, c.ChangeCardPUK)
+		}),
+	}
+	a.cardFlag(cmd, &o.card)
+	cmd.Flags().BoolVar(&o.generate, "generate-puk", false, "make a random PUK and print it, once")
+	o.old.flag(cmd, "old-puk-fd", "old PUK")
+	o.new.flag(cmd, "puk-fd", "new PUK")
+	return cmd
+}
+
+// changeCard asks for the old and the new value of what, a PIN or a PUK, and has it
+// changed.
+func (a *app) changeCard(ctx context.Context, c *client.Client, o *changeOptions, what string, tries func(wire.Card) *int, change func(context.Context, wire.ChangeCardParameters) error) error {
+	card, err := a.card(ctx, c, o.card)
+	if err != nil {
+		return err
+	}
+	p := wire.ChangeCardParameters{Card: card.Serial}
+	defer func() { clear(p.Old); clear(p.New) }()
+	if p.Old, err = a.present(ctx, &o.old, card, what, tries(card)); err != nil {
+		return err
+	}
+	if what == "PUK" {
+		p.New, err = a.newPUK(ctx, &o.new, o.generate, card.Serial)
+	} else {
+		p.New, err = o.new.readNew(ctx, a)
+	}
+	if err != nil {
+		return err
+	}
+	if err := change(ctx, p); err != nil {
+		return err
+	}
+	fmt.Fprintf(a.stdout, "card %d has a new %s\n", card.Serial, what)
+	return nil
+}
+
+// present reads the PIN or PUK that a card has now, unless there is no try of it
+// left that may be spent: then nobody need type it.
+func (a *app) present(ctx context.Context, source *secretSource, card wire.Card, what string, tries *int) ([]byte, error) {
+	if tries != nil && *tries < 2 {
+		return nil, spent(card, what, *tries)
+	}
+	secret, err := source.read(ctx, a, fmt.Sprintf("The %s of card %d%s: ", source.name, card.Serial, triesLeft(tries)), "")
+	if err != nil {
+		return nil, err
+	}
+	return secret, keys.CheckCardPIN(secret)
+}
+
+// spent says that there is no try left, or only the last one.
+func spent(card wire.Card, what string, tries int) error {
+	message := fmt.Sprintf("the %s of card %d is blocked", what, card.Serial)
+	if tries > 0 {
+		message = fmt.Sprintf("card %d has one try of its %s left, which is not spent here", card.Serial, what)
+	}
+	hint := "holdfast piv unblock sets a new PIN, with the PUK"
+	if what == "PUK" {
+		hint = "ykman piv reset makes the card as it was when it was sold; it loses every key on it"
+	}
+	if what == "PUK" && tries > 0 {
+		hint = "if you are sure of it, ykman piv access change-puk takes it"
+	}
+	return &problem{message, hint, exitPerson, nil}
+}
+
+func (a *app) pivUnblock() *cobra.Command {
+	var o changeOptions
+	cmd := &cobra.Command{
+		Use: "unblock", Short: "set a new PIN with the PUK, when the PIN is blocked or lost",
+		Long: `Gives a card a new PIN. It takes the PUK, of which a wrong one costs one of the
+card's few tries; the last one is never spent.`,
+		Example: indent("holdfast piv unblock"),
+		Args:    arguments(),
+		RunE:    a.asking(func(ctx context.Context, c *client.Client, _ []string) error { return a.unblock(ctx, c, &o) }),
+	}
+	a.cardFlag(cmd, &o.card)
+	o.old.flag(cmd, "puk-fd", "PUK")
+	o.new.flag(cmd, "pin-fd", "new PIN")
+	return cmd
+}
+
+func (a *app) unblock(ctx context.Context, c *client.Client, o *changeOptions) error {
+	card, err := a.card(ctx, c, o.card)
+	if err != nil {
+		return err
+	}
+	p := wire.UnblockCardParameters{Card: card.Serial}
+	defer func() { clear(p.PUK); clear(p.PIN) }()
+	if p.PUK, err = a.present(ctx, &o.old, card, "PUK", card.PUKTries); err != nil {
+		return err
+	}
+	if p.PIN, err = o.new.readNew(ctx, a); err != nil {
+		return err
+	}
+	if err := checkDifferent(p.PIN, p.PUK); err != nil {
+		return err
+	}
+	if err := c.UnblockCard(ctx, p); err != nil {
+		return err
+	}
+	fmt.Fprintf(a.stdout, "card %d has a new PIN\n", card.Serial)
+	return nil
+}

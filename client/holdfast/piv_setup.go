@@ -1,0 +1,201 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"holdfast/agent/wire"
+	"holdfast/client"
+)
+
+// setUpOptions is what `piv setup` was given.
+type setUpOptions struct {
+	card                          uint32
+	yes, generatePUK              bool
+	oldPIN, oldPUK, oldManagement secretSource
+	pin, puk                      secretSource
+}
+
+func (a *app) pivSetUp() *cobra.Command {
+	var o setUpOptions
+	cmd := &cobra.Command{
+		Use: "setup", Short: "give a card a PIN, a PUK and a management key of its own",
+		Long: `The first thing to do with a new card: every card is sold with the same PIN, PUK
+and management key. Shows the card and what will be replaced, and asks before it
+does so. The new management key is random and stays on the card, where the PIN
+opens it. Keys and certificates on the card stay as they are.
+
+PIN and PUK are asked for on the terminal; the old ones too, where they are not the
+factory's. Several --…-fd options may name one descriptor, which then has a line
+for each, in the order of the help text of this command.`,
+		Example: indent("holdfast piv setup\nholdfast piv setup --yes --pin-fd 0 --generate-puk <pin >puk"),
+		Args:    arguments(),
+		PreRunE: func(*cobra.Command, []string) error {
+			if o.generatePUK && o.puk.given() {
+				return usagef("give one of them", "--generate-puk and --puk-fd exclude each other")
+			}
+			return nil
+		},
+		RunE: a.asking(func(ctx context.Context, c *client.Client, _ []string) error { return a.setUp(ctx, c, &o) }),
+	}
+	f := cmd.Flags()
+	f.SortFlags = false
+	a.cardFlag(cmd, &o.card)
+	f.BoolVar(&o.yes, "yes", false, "do not ask before PIN, PUK and management key are replaced")
+	f.BoolVar(&o.generatePUK, "generate-puk", false, "make a random PUK and print it, once")
+	o.oldPIN.flag(cmd, "old-pin-fd", "old PIN")
+	o.oldPUK.flag(cmd, "old-puk-fd", "old PUK")
+	o.oldManagement.flag(cmd, "old-management-key-fd", "old management key, in hex,")
+	o.pin.flag(cmd, "pin-fd", "new PIN")
+	o.puk.flag(cmd, "puk-fd", "new PUK")
+	return cmd
+}
+
+func (a *app) setUp(ctx context.Context, c *client.Client, o *setUpOptions) error {
+	card, err := a.card(ctx, c, o.card)
+	if err != nil {
+		return err
+	}
+	if err := a.agreeToSetUp(ctx, card, o.yes); err != nil {
+		return err
+	}
+	p := wire.SetUpCardParameters{Card: card.Serial}
+	defer func() {
+		for _, secret := range [][]byte{p.OldPIN, p.OldPUK, p.OldManagementKey, p.PIN, p.PUK} {
+			clear(secret)
+		}
+	}()
+	if err := a.oldSecrets(ctx, card, o, &p); err != nil {
+		return err
+	}
+	if err := a.newSecrets(ctx, card, o, &p); err != nil {
+		return err
+	}
+	stop := a.alive("setting up the card")
+	err = c.SetUpCard(ctx, p)
+	stop()
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(a.stdout, "card %d has a new PIN, PUK and management key\n", card.Serial)
+	return nil
+}
+
+// agreeToSetUp shows what is on the card and what will be replaced, and wants a yes.
+func (a *app) agreeToSetUp(ctx context.Context, card wire.Card, yes bool) error {
+	if card.PUKTries != nil && *card.PUKTries == 0 {
+		return &problem{
+			fmt.Sprintf("the PUK of card %d is blocked, so it cannot be replaced", card.Serial),
+			"ykman piv reset makes the card as it was when it was sold; it loses every key on it", exitPerson, nil,
+		}
+	}
+	if err := printCard(a.stderr, card); err != nil {
+		return err
+	}
+	fmt.Fprintf(a.stderr, "\nThis will be replaced on card %d:\n", card.Serial)
+	if err := table(a.stderr, replacedRows(card)...); err != nil {
+		return err
+	}
+	fmt.Fprintln(a.stderr, "Keys and certificates in its slots stay as they are.")
+	if yes {
+		return nil
+	}
+	return a.confirm(ctx, fmt.Sprintf("Replace them on card %d?", card.Serial), "--yes says it on the command line")
+}
+
+// replacedRows says of each thing that is replaced by what, and what that means.
+func replacedRows(card wire.Card) [][]string {
+	rows := [][]string{
+		{"  PIN", whose(card.DefaultPIN) + ", by one that you choose"},
+		{"  PUK", whose(card.DefaultPUK) + ", by one that you choose or that is made"},
+		{"  management key", whose(card.DefaultManagement) + ", by a random one that is kept on the card, where the PIN opens it"},
+	}
+	switch {
+	case card.DefaultManagement != nil && *card.DefaultManagement:
+		rows = append(rows, []string{"", "programs that know the factory's can no longer make keys on the card; ykman asks for the PIN instead"})
+	case card.ProtectedManagement:
+		rows = append(rows, []string{"", "ykman goes on as before: the old one is kept there too, and it asks for the PIN"})
+	default:
+		rows = append(rows, []string{"", "whoever keeps the old one can no longer make keys on the card; ykman asks for the PIN instead"})
+	}
+	return rows
+}
+
+// whose says of something whether everybody has it.
+func whose(factory *bool) string {
+	switch {
+	case factory == nil:
+		return "the one that it has"
+	case *factory:
+		return "the factory's, which everybody knows"
+	}
+	return "the one that was set before"
+}
+
+// What cards are sold with: NIST SP 800-73-4 leaves it to the maker, and Yubico
+// documents these.
+const (
+	factoryPIN        = "123456"
+	factoryPUK        = "12345678"
+	factoryManagement = "\x01\x02\x03\x04\x05\x06\x07\x08\x01\x02\x03\x04\x05\x06\x07\x08\x01\x02\x03\x04\x05\x06\x07\x08"
+)
+
+// oldSecrets reads what the card has now, where it does not say that it is the
+// factory's. A management key that the PIN opens is not asked for.
+func (a *app) oldSecrets(ctx context.Context, card wire.Card, o *setUpOptions, p *wire.SetUpCardParameters) (err error) {
+	if p.OldPIN, err = a.oldSecret(ctx, &o.oldPIN, card, "PIN", card.DefaultPIN, card.PINTries, factoryPIN); err != nil {
+		return err
+	}
+	if p.OldPUK, err = a.oldSecret(ctx, &o.oldPUK, card, "PUK", card.DefaultPUK, card.PUKTries, factoryPUK); err != nil {
+		return err
+	}
+	p.OldManagementKey, err = a.oldManagementKey(ctx, &o.oldManagement, card)
+	return err
+}
+
+func (a *app) oldSecret(ctx context.Context, source *secretSource, card wire.Card, what string, factory *bool, tries *int, usual string) ([]byte, error) {
+	switch {
+	case factory == nil && !source.given():
+		prompt := fmt.Sprintf("The %s of card %d%s (nothing: the factory's %s): ", source.name, card.Serial, triesLeft(tries), usual)
+		old, err := source.readAny(ctx, a, prompt, "")
+		if err == nil && len(old) == 0 {
+			old = []byte(usual)
+		}
+		return old, err
+	case factory != nil && *factory && !source.given():
+		return nil, nil
+	}
+	return a.present(ctx, source, card, what, tries)
+}
+
+func (a *app) oldManagementKey(ctx context.Context, source *secretSource, card wire.Card) ([]byte, error) {
+	factory := card.DefaultManagement
+	if !source.given() && (card.ProtectedManagement || factory != nil && *factory) {
+		return nil, nil
+	}
+	key, err := source.readManagementKey(ctx, a, "The management key now, in hex (nothing: the factory's): ")
+	if err == nil && len(key) == 0 {
+		key = []byte(factoryManagement)
+	}
+	return key, err
+}
+
+// triesLeft is for prompts.
+func triesLeft(tries *int) string {
+	if tries == nil {
+		return ""
+	}
+	return fmt.Sprintf(" (%s left)", plural(*tries, "try", "tries"))
+}
+
+func (a *app) newSecrets(ctx context.Context, card wire.Card, o *setUpOptions, p *wire.SetUpCardParameters) (err error) {
+	if p.PIN, err = o.pin.readNew(ctx, a); err != nil {
+		return err
+	}
+	if p.PUK, err = a.newPUK(ctx, &o.puk, o.generatePUK, card.Serial); err != nil {
+		return err
+	}
+	return checkDifferent(p.PIN, p.PUK)
+}

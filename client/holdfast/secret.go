@@ -1,0 +1,140 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"holdfast/agent/keys"
+)
+
+// maxSecret is the length of the longest secret, in bytes: a management key in hex.
+const maxSecret = 64
+
+// secretSource says where a PIN or the like comes from.
+type secretSource struct {
+	fd      int
+	name    string // for people: PIN, new PUK
+	option  string // pin-fd; empty where the command has none
+	instead string // what the person can do instead of giving it, for the hint; may be empty
+}
+
+func (s *secretSource) flag(cmd *cobra.Command, option, name string) {
+	s.option, s.name = option, name
+	cmd.Flags().IntVar(&s.fd, option, -1, "read the "+name+" from file descriptor `FD`, up to a newline or its end, instead of the terminal")
+	noDefault(cmd, option)
+}
+
+func (s *secretSource) given() bool { return s.option != "" && s.fd >= 0 }
+
+// read returns the secret from the descriptor when one was given, else from the
+// terminal without echo: asked again with again when that is not empty, for a new
+// one must not hold a slip. A person who enters nothing gives up.
+func (s *secretSource) read(ctx context.Context, a *app, prompt, again string) ([]byte, error) {
+	secret, err := s.readAny(ctx, a, prompt, again)
+	if err == nil && len(secret) == 0 && !s.given() {
+		err = &problem{"no " + s.name + " was entered", "", exitPerson, nil}
+	}
+	return secret, err
+}
+
+// readAny is read for a secret that may be empty.
+func (s *secretSource) readAny(ctx context.Context, a *app, prompt, again string) ([]byte, error) {
+	if s.given() {
+		return s.readDescriptor(a)
+	}
+	tty, err := a.terminal()
+	if err != nil {
+		return nil, s.nobody(err)
+	}
+	defer tty.Close()
+	secret, err := askHidden(ctx, tty, prompt)
+	if err != nil || again == "" {
+		return secret, err
+	}
+	second, err := askHidden(ctx, tty, again)
+	defer clear(second)
+	if err == nil && !bytes.Equal(secret, second) {
+		err = &problem{"the two are not the same", "nothing was done; try again", exitPerson, nil}
+	}
+	return secret, err
+}
+
+// nobody is the error where there is nobody to ask.
+func (s *secretSource) nobody(err error) error {
+	hint := "run it in a terminal"
+	if s.option != "" {
+		hint += fmt.Sprintf(", or hand it over with --%s 3 3<FILE", s.option)
+	}
+	if s.instead != "" {
+		hint += ", or " + s.instead
+	}
+	return &problem{"the " + s.name + " is needed, and there is no terminal to ask for it", hint, exitPerson, err}
+}
+
+// readDescriptor reads one line and no more: the next secret may be on the next.
+func (s *secretSource) readDescriptor(a *app) ([]byte, error) {
+	from, err := a.descriptor(s.fd)
+	if err != nil {
+		return nil, usagef("", "--%s %d: not a descriptor", s.option, s.fd)
+	}
+	line, err := readLine(from)
+	if err != nil {
+		return nil, &problem{fmt.Sprintf("--%s %d: %v", s.option, s.fd, err), "open it for reading: --" + s.option + " 3 3<FILE", exitFailed, err}
+	}
+	return line, nil
+}
+
+// descriptor returns what an open descriptor is read through: always the same, so
+// that several secrets can come through one.
+func (a *app) descriptor(fd int) (io.Reader, error) {
+	if fd == 0 {
+		return a.stdin, nil
+	}
+	if a.descriptors == nil {
+		a.descriptors = map[int]*os.File{}
+	}
+	if a.descriptors[fd] == nil {
+		f := os.NewFile(uintptr(fd), fmt.Sprintf("descriptor %d", fd))
+		if f == nil {
+			return nil, os.ErrInvalid
+		}
+		a.descriptors[fd] = f
+	}
+	return a.descriptors[fd], nil
+}
+
+// readLine reads up to a newline, which is not part of the line, or to the end, byte
+// by byte. A line that is too long for a secret comes back cut, and still too long.
+func readLine(r io.Reader) ([]byte, error) {
+	line, one := make([]byte, 0, maxSecret+2), make([]byte, 1)
+	for len(line) < cap(line) {
+		if _, err := io.ReadFull(r, one); err == io.EOF || err == nil && one[0] == '\n' {
+			break
+		} else if err != nil {
+			return nil, err
+		}
+		line = append(line, one[0])
+	}
+	return bytes.TrimSuffix(line, []byte("\r")), nil
+}
+
+// readManagementKey reads a management key, which people write in hex: 3DES and
+// AES-192 ones have 24 bytes, AES ones 16 or 32 else.
+func (s *secretSource) readManagementKey(ctx context.Context, a *app, prompt string) ([]byte, error) {
+	text, err := s.readAny(ctx, a, prompt, "")
+	if err != nil || len(text) == 0 {
+		return nil, err
+	}
+	defer clear(text)
+	key := make([]byte, hex.DecodedLen(len(text)))
+	if _, err := hex.Decode(key, text); err != nil || len(key) != 16 && len(key) != 24 && len(key) != 32 {
+		return nil, &keys.Error{Kind: keys.BadRequest, Message: "a management key has 32, 48 or 64 hexadecimal digits"}
+	}
+	return key, nil
+}

@@ -1,0 +1,81 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"fmt"
+	"math/big"
+
+	"holdfast/agent/keys"
+)
+
+// readNew reads a new PIN or PUK of a card, twice from a terminal.
+func (s *secretSource) readNew(ctx context.Context, a *app) ([]byte, error) {
+	secret, err := s.read(ctx, a, fmt.Sprintf("The %s (6 to 8 digits, letters or signs): ", s.name), "The same again: ")
+	if err != nil {
+		return nil, err
+	}
+	return secret, checkNew(s.name, secret)
+}
+
+// checkNew returns an error unless secret can be a card's PIN or PUK and is not one
+// that a finder tries first: the factory's, or one that repeats one character or
+// counts up or down.
+func checkNew(name string, secret []byte) error {
+	if err := keys.CheckCardPIN(secret); err != nil {
+		return err
+	}
+	for step := -1; step <= 1; step++ {
+		if steady(secret, step) {
+			return &problem{
+				"the " + name + " repeats one character, or counts up or down, as the factory's does",
+				"whoever finds the card tries these first: choose another", exitFailed, nil,
+			}
+		}
+	}
+	return nil
+}
+
+// steady reports whether each byte of s is the one before it plus step.
+func steady(s []byte, step int) bool {
+	for i := 1; i < len(s); i++ {
+		if int(s[i])-int(s[i-1]) != step {
+			return false
+		}
+	}
+	return true
+}
+
+func checkDifferent(pin, puk []byte) error {
+	if bytes.Equal(pin, puk) {
+		return &problem{"PIN and PUK are the same", "the PUK is for the day when the PIN is lost: choose two", exitFailed, nil}
+	}
+	return nil
+}
+
+// newPUK returns the new PUK of a card: a random one that is shown once, or the
+// person's.
+func (a *app) newPUK(ctx context.Context, source *secretSource, generate bool, serial uint32) ([]byte, error) {
+	if !generate {
+		return source.readNew(ctx, a)
+	}
+	puk := randomPUK()
+	// It is shown before the card has it: one that nobody has seen cannot be known.
+	_, err := fmt.Fprintf(a.stdout, "PUK of card %d: %s\n", serial, puk)
+	a.note("keep the PUK where the card is not: it is shown this once, and sets a new PIN when that is blocked")
+	return puk, err
+}
+
+// randomPUK returns eight digits that checkNew takes.
+func randomPUK() []byte {
+	for {
+		n, err := rand.Int(rand.Reader, big.NewInt(1e8))
+		if err != nil {
+			panic(err) // crypto/rand never fails
+		}
+		if puk := fmt.Appendf(nil, "%08d", n); checkNew("PUK", puk) == nil {
+			return puk
+		}
+	}
+}
