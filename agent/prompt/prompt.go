@@ -13,8 +13,12 @@ package prompt
 
 import (
 	"context"
+	"errors"
 	"log/slog"
+	"os"
 	"time"
+
+	"holdfast/agent/keys"
 )
 
 // A Mode says where a person may be asked.
@@ -53,13 +57,30 @@ type Subject struct {
 }
 
 // Prompter asks the person. Its methods are safe for concurrent use, hold no lock
-// while a person thinks, and end with their context.
+// while a person thinks, and end with their context. In one place, a terminal or
+// the desktop, there is one prompt at a time; who comes later waits.
 type Prompter struct {
-	o Options
+	o      Options
+	uid    uint32              // this process's: nobody else is asked
+	dirs   []string            // where pinentries are
+	getenv func(string) string // this process's environment
+	turns  turns
 }
 
 // New makes a Prompter. It starts no program before somebody is asked.
-func New(o Options) *Prompter { return &Prompter{o: o} }
+func New(o Options) *Prompter {
+	if o.Mode == "" {
+		o.Mode = Auto
+	}
+	return &Prompter{o: o, uid: uint32(os.Geteuid()), dirs: pinentryDirs, getenv: os.Getenv}
+}
+
+func (p *Prompter) log() *slog.Logger {
+	if p.o.Log != nil {
+		return p.o.Log
+	}
+	return slog.Default()
+}
 
 // Patience is how long a person has for one answer, unless the context ends
 // before.
@@ -67,17 +88,48 @@ const Patience = 55 * time.Second
 
 // PIN asks for a PIN, which the caller wipes. Where nobody can be asked it fails
 // at once with a pin-required [keys.Error], as it does when the person closes the
-// prompt or does not answer.
-func (p *Prompter) PIN(ctx context.Context, s Subject) ([]byte, error) { panic("prompt: PIN") }
+// prompt or does not answer. When ctx ends, its error is in the chain.
+func (p *Prompter) PIN(ctx context.Context, s Subject) ([]byte, error) {
+	pin, err := p.pin(ctx, s)
+	if err != nil {
+		return nil, p.fail(ctx, keys.PINRequired, s, err)
+	}
+	return pin, nil
+}
 
-// Confirm asks for a yes, on the desktop alone. Without one it is a
-// confirmation-required [keys.Error].
-func (p *Prompter) Confirm(ctx context.Context, s Subject) error { panic("prompt: Confirm") }
+func (p *Prompter) pin(ctx context.Context, s Subject) ([]byte, error) {
+	if p.o.Mode != Auto && p.o.Mode != Desktop && p.o.Mode != Terminal {
+		return nil, problem("the key wants its PIN, and this agent does not prompt", nil)
+	}
+	who, err := identify(s, p.uid)
+	if err != nil {
+		return nil, err
+	}
+	places, err := p.places(ctx, who)
+	if err != nil {
+		return nil, err
+	}
+	q := question{who: who, text: explain("PIN of key", s, askedBy(who, s.Verified)), fault: fault(s)}
+	for _, at := range places {
+		var pin []byte
+		if pin, err = p.ask(ctx, at, q); !errors.Is(err, errUnusable) {
+			return pin, err
+		}
+	}
+	return nil, err
+}
 
 // Touch shows a notice on the desktop that a key waits for a touch, if it still
-// does so after [TouchDelay], until done is called. It returns at once, and
-// nothing fails where there is no desktop.
-func (p *Prompter) Touch(s Subject) (done func()) { panic("prompt: Touch") }
+// does so after [TouchDelay], until done is called. It returns at once, as done
+// does, and nothing fails where there is no desktop.
+func (p *Prompter) Touch(s Subject) (done func()) {
+	if p.o.Mode != Auto && p.o.Mode != Desktop {
+		return func() {}
+	}
+	ctx, done := context.WithTimeout(context.Background(), maxNotice)
+	go p.notify(ctx, s)
+	return done
+}
 
 // TouchDelay is how long a device may take to answer before a person is told
 // that it waits for a touch.

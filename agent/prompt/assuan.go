@@ -1,0 +1,219 @@
+package prompt
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+)
+
+// Bounds on what is exchanged with a pinentry, which is somebody else's program:
+// of one line with its newline, as the Assuan manual has it (section 3.1), of the
+// lines before a command is answered, and of the data in an answer.
+const (
+	maxLine    = 1000
+	maxReplies = 100
+	maxData    = 255
+)
+
+// errProtocol is a reply that is not Assuan, or more of it than anybody needs.
+var errProtocol = errors.New("assuan: not a reply")
+
+// A replyError is an ERR reply. What the other side says of it is for logs.
+type replyError struct {
+	code uint32
+	text string
+}
+
+func (e *replyError) Error() string { return fmt.Sprintf("assuan: error %d %q", e.code, e.text) }
+
+// The codes of libgpg-error (gpg-error.h) that say what a person did. The upper
+// half of a code names the program that it is from.
+const (
+	codeTimeout       = 62
+	codeCanceled      = 99
+	codeNotConfirmed  = 114
+	codeFullyCanceled = 198
+)
+
+// number returns the code without its source.
+func (e *replyError) number() uint32 { return e.code & 0xffff }
+
+// assuan is the client's side of an Assuan conversation (the manual of
+// libassuan, section 3). All that it reads is in buf and data, so that a PIN can
+// be wiped; it is used by one goroutine.
+type assuan struct {
+	in   io.Reader
+	out  io.Writer
+	buf  [maxLine]byte
+	rest []byte // of buf: read, and not yet looked at
+	data []byte // of the last answer; never longer than maxData, and never moved
+}
+
+func newAssuan(in io.Reader, out io.Writer) *assuan {
+	return &assuan{in: in, out: out, data: make([]byte, 0, maxData)}
+}
+
+// wipe forgets what was read.
+func (a *assuan) wipe() {
+	clear(a.buf[:])
+	clear(a.data[:cap(a.data)])
+	a.rest, a.data = nil, a.data[:0]
+}
+
+// take returns the data of the last answer, whose only copy it is.
+func (a *assuan) take() []byte {
+	data := a.data
+	a.data = make([]byte, 0, maxData)
+	a.wipe()
+	return data
+}
+
+// command sends a command with its argument, if any, and reads the answer. It
+// returns a [replyError] when the other side refuses; after any other error the
+// conversation is over.
+func (a *assuan) command(word, argument string) error {
+	line := word
+	if argument != "" {
+		line += " " + escape(argument)
+	}
+	if len(line) >= maxLine {
+		return fmt.Errorf("assuan: %s: %d bytes", word, len(line))
+	}
+	if _, err := io.WriteString(a.out, line+"\n"); err != nil {
+		return fmt.Errorf("assuan: %s: %w", word, err)
+	}
+	return a.reply()
+}
+
+// reply reads lines until one of them is OK or ERR. What comes in D lines is in
+// data then.
+func (a *assuan) reply() error {
+	clear(a.data)
+	a.data = a.data[:0]
+	for range maxReplies {
+		line, err := a.line()
+		if err != nil {
+			return err
+		}
+		if done, err := a.understand(line); done || err != nil {
+			return err
+		}
+	}
+	return errProtocol
+}
+
+// understand deals with one line of a reply, and says whether it was the last.
+func (a *assuan) understand(line []byte) (done bool, err error) {
+	word, rest, _ := bytes.Cut(line, []byte(" "))
+	switch string(word) {
+	case "OK":
+		return true, nil
+	case "ERR":
+		return true, refusal(string(rest))
+	case "D":
+		return false, a.keep(rest)
+	case "S":
+		return false, status(rest)
+	case "INQUIRE": // whatever it is, it gets nothing from us
+		_, err := io.WriteString(a.out, "CAN\n")
+		return false, err
+	}
+	if len(line) > 0 && line[0] == '#' {
+		return false, nil
+	}
+	return false, errProtocol
+}
+
+// status passes over what a pinentry tells of its work, but for one thing: a PIN
+// that it has remembered was typed by nobody now. A wrong one would come again
+// and again.
+func status(rest []byte) error {
+	if bytes.HasPrefix(rest, []byte("PASSWORD_FROM_CACHE")) {
+		return errProtocol
+	}
+	return nil
+}
+
+// line returns the next line without its newline. It is overwritten by the next
+// call.
+func (a *assuan) line() ([]byte, error) {
+	for {
+		if line, rest, found := bytes.Cut(a.rest, []byte("\n")); found {
+			a.rest = rest
+			return line, nil
+		}
+		n := copy(a.buf[:], a.rest)
+		if n == len(a.buf) {
+			return nil, errProtocol
+		}
+		more, err := a.in.Read(a.buf[n:])
+		a.rest = a.buf[:n+more]
+		if more == 0 && err != nil {
+			return nil, fmt.Errorf("assuan: %w", err)
+		}
+	}
+}
+
+// keep adds what a D line holds to data. The bytes that a D line cannot hold are
+// written as % and two hexadecimal digits.
+func (a *assuan) keep(s []byte) error {
+	for i := 0; i < len(s); i++ {
+		b := s[i]
+		if b == '%' {
+			if len(s)-i < 3 {
+				return errProtocol
+			}
+			high, low := digit(s[i+1]), digit(s[i+2])
+			if high > 15 || low > 15 {
+				return errProtocol
+			}
+			b, i = high<<4|low, i+2
+		}
+		if len(a.data) == maxData {
+			return errProtocol
+		}
+		a.data = append(a.data, b)
+	}
+	return nil
+}
+
+// digit returns the value of a hexadecimal digit, and more than 15 for any other
+// byte. A PIN passes through here: strconv would make strings of it.
+func digit(b byte) byte {
+	switch {
+	case b >= '0' && b <= '9':
+		return b - '0'
+	case b >= 'a' && b <= 'f':
+		return b - 'a' + 10
+	case b >= 'A' && b <= 'F':
+		return b - 'A' + 10
+	}
+	return 255
+}
+
+// refusal reads what follows ERR: a code, and words for people.
+func refusal(rest string) error {
+	number, text, _ := strings.Cut(rest, " ")
+	code, err := strconv.ParseUint(number, 10, 32)
+	if err != nil {
+		return errProtocol
+	}
+	return &replyError{code: uint32(code), text: text}
+}
+
+// escape writes what an argument may not hold, and % itself, as % and two
+// hexadecimal digits.
+func escape(s string) string {
+	var b strings.Builder
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c == '%' || c == 0x7f {
+			fmt.Fprintf(&b, "%%%02X", c)
+		} else {
+			b.WriteByte(c)
+		}
+	}
+	return b.String()
+}

@@ -1,0 +1,241 @@
+package prompt
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// startLimit is how long a pinentry may take until it shows its prompt.
+const startLimit = 10 * time.Second
+
+// A question is what a person is asked, in one place.
+type question struct {
+	who     process
+	text    string // what the prompt is about
+	fault   string // why it is asked again; ""
+	confirm bool   // wants a yes rather than a PIN
+}
+
+// ask shows the question in a place when it is its turn, with the first program
+// that can, and returns the PIN.
+func (p *Prompter) ask(ctx context.Context, at place, q question) ([]byte, error) {
+	give, err := p.turns.take(ctx, at.name)
+	if err != nil {
+		return nil, err
+	}
+	defer give()
+	last := error(errUnusable)
+	for _, path := range at.programs {
+		pin, err := p.run(ctx, path, at, q)
+		if !errors.Is(err, errUnusable) {
+			return pin, err
+		}
+		p.log().Debug("pinentry cannot be used", "pinentry", path, "error", err)
+		last = err
+	}
+	return nil, last
+}
+
+// run asks with one program.
+func (p *Prompter) run(ctx context.Context, path string, at place, q question) ([]byte, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	patience := time.AfterFunc(Patience, func() { cancel(errUnanswered) })
+	defer patience.Stop()
+	if err := p.still(q.who, at); err != nil { // it may have waited for its turn
+		return nil, err
+	}
+	stopped := p.watch(ctx, cancel, at, q)
+	defer func() { cancel(nil); <-stopped }()
+	if at.terminal != nil {
+		t, err := at.terminal.borrow(p.uid)
+		if err != nil {
+			return nil, problem("the terminal of the program that wants the key cannot be used", err)
+		}
+		defer t.close()
+		defer func() { t.restore(p.still(q.who, at) == nil) }()
+	}
+	pin, err := converse(ctx, cancel, path, at, q)
+	if ctx.Err() != nil {
+		clear(pin)
+		return nil, context.Cause(ctx)
+	}
+	return pin, err
+}
+
+// converse starts the program and asks with it. The program is gone when it
+// returns.
+func converse(ctx context.Context, cancel context.CancelCauseFunc, path string, at place, q question) ([]byte, error) {
+	slow := time.AfterFunc(startLimit, func() { cancel(errUnusable) })
+	defer slow.Stop()
+	c, err := launch(path, at.env)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errUnusable, err)
+	}
+	stop := context.AfterFunc(ctx, c.expire)
+	defer stop()
+	a := newAssuan(c.out, c.in)
+	defer a.wipe()
+	if err := prepare(ctx, a, at, q); err != nil {
+		c.end(false)
+		return nil, fmt.Errorf("%w: %w", errUnusable, err)
+	}
+	slow.Stop()
+	pin, err := answer(a, q)
+	c.end(err == nil || errors.Is(err, errClosed))
+	return pin, err
+}
+
+// prepare tells the program where and what to ask.
+func prepare(ctx context.Context, a *assuan, at place, q question) error {
+	if err := a.reply(); err != nil { // its greeting
+		return err
+	}
+	if at.terminal == nil {
+		if err := graphical(a); err != nil {
+			return err
+		}
+	}
+	for _, s := range settings(ctx, at, q) {
+		err := a.command(s.word, s.argument)
+		var refused *replyError
+		if err != nil && (s.must || !errors.As(err, &refused)) {
+			return fmt.Errorf("%s: %w", s.word, err)
+		}
+	}
+	return nil
+}
+
+// graphical fails unless the program shows windows. Those that can draw on
+// terminals as well say which of the two they do.
+func graphical(a *assuan) error {
+	if err := a.command("GETINFO", "flavor"); err != nil {
+		return err
+	}
+	for part := range strings.SplitSeq(string(a.data), ":") {
+		if part == "" || part == "curses" || part == "tty" || part == "dumb" || part == "emacs" {
+			return errTextual
+		}
+	}
+	return nil
+}
+
+// A setting is one command before the question. Without those that must be, the
+// prompt would be at the wrong place or not say what it is about; of the others
+// an old pinentry may know nothing.
+type setting struct {
+	word, argument string
+	must           bool
+}
+
+func settings(ctx context.Context, at place, q question) []setting {
+	list := []setting{{"OPTION", "no-grab", false}}
+	if at.terminal != nil {
+		list = append(list, setting{"OPTION", "ttyname=" + at.terminal.path, true})
+		if at.kind != "" {
+			list = append(list, setting{"OPTION", "ttytype=" + at.kind, true})
+		}
+		if at.locale != "" {
+			list = append(list, setting{"OPTION", "lc-ctype=" + at.locale, false})
+		}
+	}
+	list = append(list,
+		setting{"SETKEYINFO", "--clear", false}, // nothing that an outside cache could know it by
+		setting{"SETTIMEOUT", fmt.Sprint(seconds(ctx)), false},
+		setting{"SETTITLE", "holdfast", false},
+		setting{"SETDESC", q.text, true},
+	)
+	if q.fault != "" {
+		list = append(list, setting{"SETERROR", q.fault, false})
+	}
+	if q.confirm {
+		return append(list, setting{"SETOK", "Allow", true}, setting{"SETCANCEL", "Refuse", true})
+	}
+	return append(list, setting{"SETPROMPT", "PIN:", false})
+}
+
+// seconds returns how long the program shall wait: a second less than it has, so
+// that it ends by itself and leaves the screen as it was.
+func seconds(ctx context.Context) int {
+	left := Patience
+	if deadline, ok := ctx.Deadline(); ok {
+		left = min(left, time.Until(deadline))
+	}
+	return max(1, int(left/time.Second)-1)
+}
+
+// answer asks, and returns the PIN that was typed.
+func answer(a *assuan, q question) ([]byte, error) {
+	word := "GETPIN"
+	if q.confirm {
+		word = "CONFIRM"
+	}
+	if err := a.command(word, ""); err != nil {
+		return nil, outcome(err)
+	}
+	if q.confirm {
+		return nil, nil
+	}
+	pin := a.take()
+	if len(pin) == 0 {
+		return nil, problem("no PIN was typed", nil)
+	}
+	return pin, nil
+}
+
+// outcome says what it means that a question was not answered.
+func outcome(err error) error {
+	var refused *replyError
+	if !errors.As(err, &refused) {
+		return fmt.Errorf("%w: %w", errUnusable, err)
+	}
+	switch refused.number() {
+	case codeCanceled, codeFullyCanceled, codeNotConfirmed:
+		return errClosed
+	case codeTimeout:
+		return errUnanswered
+	}
+	return fmt.Errorf("%w: %w", errUnusable, err)
+}
+
+// watchInterval is how often it is looked whether the caller still waits.
+const watchInterval = 500 * time.Millisecond
+
+// watch ends the prompt with its caller, who may have reached this agent through
+// another program, and when another job has the caller's terminal. The channel is
+// closed when it has ended, as it does with ctx.
+func (p *Prompter) watch(ctx context.Context, cancel context.CancelCauseFunc, at place, q question) <-chan struct{} {
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		tick := time.NewTicker(watchInterval)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+				if p.still(q.who, at) != nil {
+					cancel(errGone)
+				}
+			}
+		}
+	}()
+	return stopped
+}
+
+// still fails when the process has ended, or is no longer in the foreground of
+// the terminal.
+func (p *Prompter) still(who process, at place) error {
+	now, err := look(who.pid)
+	if err != nil || now.start != who.start {
+		return errGone
+	}
+	if t := at.terminal; t != nil && (now.terminal != t.device || now.foreground != now.group) {
+		return errGone
+	}
+	return nil
+}

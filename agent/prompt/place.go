@@ -1,0 +1,109 @@
+package prompt
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+// A place is where a person is asked.
+type place struct {
+	name     string    // of its turn: one prompt at a time
+	terminal *terminal // nil: the desktop
+	env      []string  // of a pinentry there
+	kind     string    // TERM; "" on the desktop, and when it is not known
+	locale   string    // for LC_CTYPE; "" when it is not known
+	programs []string  // paths of pinentries to try
+}
+
+// The places where pinentries are, as distributions install them, and their
+// names in the order in which they are tried. Nothing is looked for in PATH.
+var (
+	pinentryDirs      = []string{"/usr/bin", "/usr/local/bin"}
+	desktopPinentries = []string{"pinentry", "pinentry-gnome3", "pinentry-qt", "pinentry-gtk-2"}
+	cursesPinentries  = []string{"pinentry-curses", "pinentry-tty"}
+	dumbPinentries    = []string{"pinentry-tty", "pinentry-curses"}
+)
+
+// places returns where a person can be asked for the PIN, best first, or says why
+// nowhere.
+func (p *Prompter) places(ctx context.Context, who process) ([]place, error) {
+	caller := environOf(who)
+	var list []place
+	var why error
+	if p.o.Mode == Desktop || p.o.Mode == Auto && !caller.remote() {
+		at, err := p.desktop(ctx)
+		if list, why = append(list, at), err; err != nil {
+			list = nil
+		}
+	}
+	if p.o.Mode != Desktop {
+		at, err := p.terminal(who, caller)
+		if err == nil {
+			list = append(list, at)
+		} else if why == nil || errors.Is(why, errNoDesktop) {
+			why = err
+		}
+	}
+	if len(list) == 0 {
+		return nil, why
+	}
+	return list, nil
+}
+
+// terminal returns the caller's terminal as a place.
+func (p *Prompter) terminal(who process, caller variables) (place, error) {
+	t, err := terminalOf(who, p.uid)
+	if err != nil {
+		return place{}, err
+	}
+	names := cursesPinentries
+	if kind := caller["TERM"]; kind == "" || kind == "dumb" {
+		names = dumbPinentries
+	}
+	at := place{
+		name: fmt.Sprint("terminal ", t.device), terminal: &t, programs: p.pinentries(names),
+		kind: caller["TERM"], locale: caller.locale(),
+		env: append(p.variables().only("HOME"), append(caller.only("TERM", "LANG", "LC_ALL", "LC_CTYPE", "LC_MESSAGES"), programPath)...),
+	}
+	if len(at.programs) == 0 {
+		e := problem("no pinentry for terminals is installed", nil)
+		e.Hint = "install pinentry-curses, or: holdfast unlock NAME"
+		return place{}, e
+	}
+	return at, nil
+}
+
+// programPath is PATH for pinentries that are scripts.
+const programPath = "PATH=/usr/bin:/bin"
+
+// pinentries returns the paths of the programs to try: the one that was chosen,
+// or those of these names that are installed.
+func (p *Prompter) pinentries(names []string) []string {
+	if p.o.Pinentry != "" {
+		if !filepath.IsAbs(p.o.Pinentry) || !program(p.o.Pinentry) {
+			return nil
+		}
+		return []string{p.o.Pinentry}
+	}
+	var list []string
+	seen := map[string]bool{}
+	for _, name := range names {
+		for _, dir := range p.dirs {
+			path := filepath.Join(dir, name)
+			real, err := filepath.EvalSymlinks(path)
+			if err == nil && !seen[real] && program(real) {
+				list, seen[real] = append(list, path), true
+			}
+		}
+	}
+	return list
+}
+
+// program reports whether there is a file that can be run.
+func program(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0
+}

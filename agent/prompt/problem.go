@@ -1,0 +1,71 @@
+package prompt
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"holdfast/agent/keys"
+)
+
+// What a conversation with a pinentry may end with, besides an answer.
+var (
+	errClosed     = ErrClosed                                  // the person does not want to
+	errUnanswered = ErrLate                                    // within Patience, or what was left of it
+	errGone       = errors.New("the caller has gone")          // or is in the background now
+	errUnusable   = errors.New("pinentry cannot be used here") // another one may do
+	errNoDesktop  = errors.New("neither DISPLAY nor WAYLAND_DISPLAY is known")
+	errTextual    = errors.New("pinentry would ask on a terminal") // where only a desktop will do
+)
+
+// problem returns an error that a person sees. What was wanted, and so its kind
+// and its hint, is known only to [Prompter.fail].
+func problem(message string, err error) *keys.Error {
+	return &keys.Error{Message: message, Err: err}
+}
+
+// fail makes err what PIN and Confirm return.
+func (p *Prompter) fail(ctx context.Context, kind keys.Kind, s Subject, err error) error {
+	if ctx.Err() != nil && errors.Is(err, context.Cause(ctx)) {
+		err = ctx.Err() // rather than whatever its owner gave as the cause
+	}
+	e, shown := keys.AsError(err)
+	if !shown {
+		e = problem(fact(kind, err), err)
+	}
+	e.Kind = kind
+	if e.Hint == "" {
+		e.Hint = hint(kind)
+	}
+	if keys.CheckName(s.Key) == nil {
+		e.Hint = strings.ReplaceAll(e.Hint, "NAME", s.Key)
+	}
+	p.log().Debug("prompt not answered", "key", s.Key, "pid", s.PID, "kind", string(kind), "error", e.Error())
+	return e
+}
+
+// fact says for people how a prompt ended.
+func fact(kind keys.Kind, err error) string {
+	what := "the PIN prompt"
+	if kind == keys.ConfirmationRequired {
+		what = "the question on the desktop"
+	}
+	switch {
+	case errors.Is(err, errClosed) && kind == keys.ConfirmationRequired:
+		return "the use of the key was refused on the desktop"
+	case errors.Is(err, errClosed):
+		return what + " was closed"
+	case errors.Is(err, errUnanswered), errors.Is(err, context.DeadlineExceeded):
+		return what + " was not answered in time"
+	case errors.Is(err, errGone), errors.Is(err, context.Canceled):
+		return what + " was withdrawn: its caller no longer waits"
+	}
+	return what + " cannot be shown"
+}
+
+func hint(kind keys.Kind) string {
+	if kind == keys.ConfirmationRequired {
+		return "use the key where you are logged in on the desktop"
+	}
+	return "holdfast unlock NAME"
+}

@@ -1,0 +1,174 @@
+package prompt
+
+import (
+	"bytes"
+	"fmt"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// A terminal is the controlling terminal of a process, found by its device
+// number: no path is taken from anybody.
+type terminal struct {
+	path   string
+	device uint32 // as /proc/PID/stat has it
+}
+
+// The device numbers of terminals (Documentation/admin-guide/devices.txt of the
+// kernel).
+const (
+	majorConsole = 4 // minors from 64 on are serial lines
+	majorPTS     = 136
+	firstSerial  = 64
+)
+
+// split takes a device number apart as the kernel packs it in /proc
+// (new_encode_dev in linux/kdev_t.h).
+func split(device uint32) (major, minor uint32) {
+	return device >> 8 & 0xfff, device&0xff | device>>12&0xfff00
+}
+
+// pathOf returns where the node of a terminal is, and "" for devices of other
+// kinds.
+func pathOf(device uint32) string {
+	major, minor := split(device)
+	number := func(n uint32) string { return strconv.FormatUint(uint64(n), 10) }
+	switch {
+	case major == majorPTS:
+		return "/dev/pts/" + number(minor)
+	case major == majorConsole && minor >= firstSerial:
+		return "/dev/ttyS" + number(minor-firstSerial)
+	case major == majorConsole && minor > 0:
+		return "/dev/tty" + number(minor)
+	}
+	return ""
+}
+
+// terminalOf returns the terminal of a process on which its user can be asked: it
+// must be the user's own, and the process in its foreground, since else what is
+// typed is meant for another program.
+func terminalOf(p process, uid uint32) (terminal, error) {
+	if p.terminal == 0 {
+		return terminal{}, problem("the program that wants the key has no terminal to ask on", nil)
+	}
+	if p.foreground != p.group {
+		return terminal{}, problem("the program that wants the key is not in the foreground of its terminal", nil)
+	}
+	t := terminal{path: pathOf(p.terminal), device: p.terminal}
+	if t.path == "" {
+		major, minor := split(p.terminal)
+		return terminal{}, problem(fmt.Sprintf("the terminal with device number %d:%d is of no kind that can be asked on", major, minor), nil)
+	}
+	fd, err := t.open(uid)
+	if err != nil {
+		return terminal{}, problem("the terminal of the program that wants the key cannot be used", err)
+	}
+	defer unix.Close(fd)
+	return t, sameInstance(p, t, fd)
+}
+
+// open opens the terminal, if it is what it should be: the device that the kernel
+// named, owned by uid, and not readable or writable for everybody. The terminal
+// does not become this process's own.
+func (t terminal) open(uid uint32) (int, error) {
+	fd, err := unix.Open(t.path, unix.O_RDWR|unix.O_NOCTTY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, fmt.Errorf("%s: %w", t.path, err)
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		unix.Close(fd)
+		return -1, fmt.Errorf("%s: %w", t.path, err)
+	}
+	if err := t.check(&st, uid); err != nil {
+		unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
+}
+
+func (t terminal) check(st *unix.Stat_t, uid uint32) error {
+	major, minor := split(t.device)
+	switch {
+	case st.Mode&unix.S_IFMT != unix.S_IFCHR || st.Rdev != unix.Mkdev(major, minor):
+		return fmt.Errorf("%s is not device %d:%d", t.path, major, minor)
+	case st.Uid != uid:
+		return fmt.Errorf("%s belongs to uid %d", t.path, st.Uid)
+	case st.Mode&(unix.S_IROTH|unix.S_IWOTH) != 0:
+		return fmt.Errorf("%s is open to everybody", t.path)
+	}
+	return nil
+}
+
+// sameInstance makes sure that the process means the terminal at fd: a container
+// has pseudo-terminals of its own, with the same numbers.
+func sameInstance(p process, t terminal, fd int) error {
+	if major, _ := split(t.device); major != majorPTS {
+		return nil
+	}
+	var st unix.Stat_t
+	err := unix.Fstat(fd, &st)
+	if err != nil {
+		return problem("the terminal cannot be used", err)
+	}
+	text, err := readProc(p.pid, "mountinfo")
+	if err != nil {
+		return problem("it cannot be told which terminal the program has", err)
+	}
+	theirs, found := devptsOf(text)
+	ours := fmt.Sprintf("%d:%d", unix.Major(st.Dev), unix.Minor(st.Dev))
+	if !found || theirs != ours {
+		return problem("the program that wants the key has its terminal in a container", nil)
+	}
+	return nil
+}
+
+// devptsOf returns the device of the file system on /dev/pts, from
+// /proc/PID/mountinfo (proc_pid_mountinfo(5)). Of several the last is on top.
+func devptsOf(mountinfo []byte) (device string, found bool) {
+	for line := range bytes.Lines(mountinfo) {
+		fields := bytes.Fields(line)
+		if len(fields) >= 5 && string(fields[4]) == "/dev/pts" {
+			device, found = string(fields[2]), true
+		}
+	}
+	return device, found
+}
+
+// A tty is an open terminal that gets back what a pinentry may take from it.
+type tty struct {
+	fd     int
+	before *unix.Termios
+}
+
+// borrow opens the terminal and remembers its state.
+func (t terminal) borrow(uid uint32) (*tty, error) {
+	fd, err := t.open(uid)
+	if err != nil {
+		return nil, err
+	}
+	before, err := unix.IoctlGetTermios(fd, unix.TCGETS)
+	if err != nil {
+		unix.Close(fd)
+		return nil, fmt.Errorf("%s: state: %w", t.path, err)
+	}
+	return &tty{fd: fd, before: before}, nil
+}
+
+// restore gives the terminal its echo back when a pinentry was killed before it
+// could do so. What was typed and read by nobody is dropped: it may be half a
+// PIN, and the shell would show it. When the caller has ended, its shell may have
+// turned the echo off to edit a line, which is told from a pinentry by the change
+// of the input's flags.
+func (t *tty) restore(callerWaits bool) {
+	now, err := unix.IoctlGetTermios(t.fd, unix.TCGETS)
+	if err != nil || t.before.Lflag&unix.ECHO == 0 || now.Lflag&unix.ECHO != 0 {
+		return
+	}
+	if callerWaits || now.Iflag == t.before.Iflag {
+		_ = unix.IoctlSetTermios(t.fd, unix.TCSETSF, t.before) // the terminal may be gone: nothing is left to restore
+	}
+}
+
+func (t *tty) close() { unix.Close(t.fd) }
