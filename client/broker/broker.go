@@ -30,6 +30,7 @@ import (
 	"holdfast/agent/policy"
 	"holdfast/agent/socket"
 	"holdfast/client"
+	"holdfast/client/broker/loopback"
 	"holdfast/client/broker/minted"
 	"holdfast/client/broker/proxy"
 	"holdfast/client/broker/ticket"
@@ -47,7 +48,8 @@ type Options struct {
 	Profiles   string                          // the directory of the profiles
 	Listen     string                          // where the proxy listens, 127.0.0.1:PORT; empty for where it did last, else for any port
 	Passed     net.Listener                    // the proxy's listener from systemd; nil when there is none
-	KeyFile    bool                            // keep the proxy's key in a file even where it could be sealed
+	Keyring    loopback.Keyring                // where the proxy's key is kept when the agent's device cannot seal it; nil where there is none
+	KeyFile    bool                            // keep the proxy's key in a file even where it could be sealed, or be in the keyring
 	LoadPolicy func() (*policy.Policy, error)  // at the start and at each reload
 	Limits     Limits                          //
 	Log        *slog.Logger                    // slog's default when nil

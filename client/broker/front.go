@@ -89,7 +89,9 @@ func (f *front) identify(ctx context.Context) error {
 	if known {
 		return nil
 	}
-	i, err := loopback.Open(ctx, loopback.Options{State: f.options.State, Sealer: f.options.Agent, KeyFile: f.options.KeyFile})
+	i, err := loopback.Open(ctx, loopback.Options{
+		State: f.options.State, Sealer: f.options.Agent, Keyring: f.options.Keyring, KeyFile: f.options.KeyFile, Log: f.log,
+	})
 	if err != nil {
 		return err
 	}

@@ -94,7 +94,7 @@ func (b *Broker) notices(front frontState, broken error) []wire.Notice {
 		add(known.Hint, "the agent is not being watched: %s", known.Message)
 	}
 	if i := front.identity; i != nil && i.KeyFile {
-		add("it guards loopback against other users only; a TPM would seal it, see holdfast-broker(8)", "the proxy's private key is in the file %s", i.Key)
+		add("it guards loopback against other users only; a TPM would seal it, and a desktop's keyring keep it, see holdfast-broker(8)", "the proxy's private key is in the file %s", i.Key)
 	}
 	if i := front.identity; i != nil && time.Since(i.Replaced) < replacedFor {
 		add("write them again: `holdfast kubeconfig add`", "the proxy's key was lost and made anew on %s: kubeconfigs from before it do not fit", i.Replaced.Format(time.RFC3339))

@@ -11,12 +11,14 @@ import (
 	"path/filepath"
 	"time"
 
+	"holdfast/agent/keyring"
 	"holdfast/agent/peer"
 	"holdfast/agent/policy"
 	"holdfast/agent/socket"
 	"holdfast/agent/trust"
 	"holdfast/client"
 	"holdfast/client/broker"
+	"holdfast/client/broker/loopback"
 	"holdfast/systemd/notify"
 )
 
@@ -70,13 +72,22 @@ func assemble(c *config, log *slog.Logger) (_ *daemon, err error) {
 	d.opened = append(d.opened, agent)
 	d.broker, err = broker.New(broker.Options{
 		Version: fullVersion(), System: c.system, Agent: agent, State: c.state, Profiles: c.profiles,
-		Listen: c.listen, Passed: passed[loopbackSocket], KeyFile: c.loopbackKey == "file",
+		Listen: c.listen, Passed: passed[loopbackSocket], Keyring: desktop(c), KeyFile: c.loopbackKey == "file",
 		LoadPolicy: d.loadPolicy, Log: log,
 	})
 	if err != nil {
 		return nil, err
 	}
 	return d, d.listen(passed[brokerSocket], mode)
+}
+
+// desktop returns the keyring of the person whose broker this is. The machine's
+// broker is nobody's, and has no session with one.
+func desktop(c *config) loopback.Keyring {
+	if c.system {
+		return nil
+	}
+	return keyring.New()
 }
 
 // lockState makes the state directory, which is this uid's alone, and keeps another

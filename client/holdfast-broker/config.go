@@ -60,7 +60,7 @@ func settings() []setting {
 		text("state", "keep the proxy's address and certificate in `directory`", "", func(c *config) *string { return &c.state }, trust.CheckPath),
 		text("profiles", "read the profiles in `directory`", "", func(c *config) *string { return &c.profiles }, trust.CheckPath),
 		text("policy", "read the policy from `file`", "", func(c *config) *string { return &c.policy }, trust.CheckPath),
-		text("loopback-key", "keep the proxy's key sealed where the agent's device can (`auto`), or in a file", "", func(c *config) *string { return &c.loopbackKey }, oneOf("auto", "file")),
+		text("loopback-key", "keep the proxy's key sealed, or else in the desktop's keyring (`auto`), or in a file", "", func(c *config) *string { return &c.loopbackKey }, oneOf("auto", "file")),
 		{
 			name: "log-level", usage: "log `debug`, info, warn or error and what is worse",
 			set: func(c *config, v string) error {

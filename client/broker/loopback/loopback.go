@@ -1,13 +1,22 @@
 // Package loopback is who the broker's proxy is on the loopback interface: an
-// address, a certificate that kubeconfigs pin, and its private key, which the
-// agent's device seals. Without such a device the key is a file, which guards
-// loopback against other users and nobody else.
+// address, a certificate that kubeconfigs pin, and its private key. The agent's
+// device seals the key. Where there is no such device it is in the desktop's
+// keyring, when that is unlocked, and else in a file, which guards loopback against
+// other users and nobody else.
 //
 // Start at [Open]. What it keeps is in loopback.json in the broker's state
 // directory, and is written whole or not at all.
 //
-// The key is in the process's memory while the broker runs: the seal keeps it from
-// being copied with the disk.
+// Kubeconfigs pin the certificate, so that another key breaks every one of them. A
+// key that is in a keyring is therefore waited for and never replaced, not even
+// when an unlocked keyring does not have it: another desktop's answers under the
+// same name. The error says what to do. A key in a file is moved to the device or
+// to the keyring as soon as there is one when the broker starts; the file goes when
+// they have given the key back.
+//
+// The key is in the process's memory while the broker runs. The seal keeps it from
+// being copied with the disk, and so does a keyring with a good password; every
+// program of the same user can read it from an unlocked keyring, or from the file.
 package loopback
 
 import (
@@ -16,6 +25,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"path/filepath"
 	"time"
 
@@ -31,7 +41,8 @@ const (
 	keyFile   = "loopback.key"
 )
 
-// Sealer seals secrets to a device. A [*holdfast/client.Client] is one.
+// Sealer seals secrets to a device, and takes one only when the device has given it
+// back. A [*holdfast/client.Client] is one.
 type Sealer interface {
 	Seal(ctx context.Context, name string, secret []byte, replace bool) error
 	Unseal(ctx context.Context, name string) ([]byte, error)
@@ -41,7 +52,9 @@ type Sealer interface {
 type Options struct {
 	State   string // a directory of this uid alone
 	Sealer  Sealer
-	KeyFile bool // keep the key in a file even where it could be sealed
+	Keyring Keyring      // the desktop's; nil where there is none
+	KeyFile bool         // keep the key in a file even where it could be sealed, or be in the keyring
+	Log     *slog.Logger // slog's default when nil
 }
 
 // Identity is who the proxy is.
@@ -55,8 +68,13 @@ type Identity struct {
 
 // Open returns the identity that is kept in the state directory, and makes one
 // when there is none, or when the device will never give back the key. Other
-// errors change nothing: an agent that cannot be reached now has the key later.
+// errors change nothing: an agent that cannot be reached now has the key later, and
+// so has a keyring that is locked ([keys.PINRequired]) or not there
+// ([keys.DeviceAbsent]).
 func Open(ctx context.Context, o Options) (*Identity, error) {
+	if o.Log == nil {
+		o.Log = slog.Default()
+	}
 	kept, err := load(o.State)
 	if err != nil {
 		return nil, err
@@ -65,7 +83,7 @@ func Open(ctx context.Context, o Options) (*Identity, error) {
 		return o.create(ctx, kept)
 	}
 	secret, err := o.secret(ctx, kept)
-	if lost(err) {
+	if kept.Key != keptInKeyring && lost(err) {
 		now := time.Now().UTC().Truncate(time.Second)
 		kept.Replaced = &now
 		return o.replace(ctx, kept, err)
@@ -74,7 +92,11 @@ func Open(ctx context.Context, o Options) (*Identity, error) {
 		return nil, fmt.Errorf("the proxy's key: %w", err)
 	}
 	defer clear(secret)
-	return o.identity(kept, secret)
+	pair, err := assemble(kept.Certificate, secret)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", filepath.Join(o.State, stateFile), err)
+	}
+	return o.identity(o.settle(ctx, kept, secret), pair), nil
 }
 
 // Kept returns the certificate that is kept in the state directory, PEM, and
@@ -84,20 +106,23 @@ func Kept(state string) (certificate, key string) {
 	if err != nil || kept.Certificate == "" {
 		return "", ""
 	}
-	return kept.Certificate, where(state, kept.Key == keptInFile)
+	return kept.Certificate, where(state, kept.Key)
 }
 
 // secret returns the scalar of the key.
 func (o Options) secret(ctx context.Context, kept state) ([]byte, error) {
-	if kept.Key == keptInFile {
+	switch kept.Key {
+	case keptInFile:
 		return readKey(filepath.Join(o.State, keyFile))
+	case keptInKeyring:
+		return o.fromKeyring(ctx, kept)
 	}
 	return o.Sealer.Unseal(ctx, SealedName)
 }
 
-// lost reports whether the key will never be given back. The agent says denied
-// for a secret that is missing and for one that policy forbids: [Options.replace]
-// finds out which.
+// lost reports whether the key will never be given back, by device or file; of one
+// in a keyring nobody can say so. The agent says denied for a secret that is missing
+// and for one that policy forbids: [Options.replace] finds out which.
 func lost(err error) bool {
 	switch keys.KindOf(err) {
 	case keys.KeyLost, keys.IdentityChanged, keys.Denied, keys.NotFound:
@@ -129,12 +154,8 @@ func (o Options) make(ctx context.Context, kept state, over bool) (*Identity, er
 		return nil, err
 	}
 	defer clear(secret)
-	kept.Key, kept.Certificate = keptSealed, certificate
-	if o.KeyFile {
-		kept.Key = keptInFile
-	} else if err = o.Sealer.Seal(ctx, SealedName, secret, over); keys.KindOf(err) == keys.Unsupported {
-		kept.Key, err = keptInFile, nil // no device here can
-	}
+	kept.Certificate = certificate
+	kept.Key, err = o.protect(ctx, kept, secret, over)
 	if err == nil && kept.Key == keptInFile {
 		err = replaceFile(o.State, keyFile, secret)
 	}
@@ -144,25 +165,47 @@ func (o Options) make(ctx context.Context, kept state, over bool) (*Identity, er
 	if err := save(o.State, kept); err != nil {
 		return nil, err
 	}
-	return o.identity(kept, secret)
+	pair, err := assemble(certificate, secret)
+	if err != nil {
+		return nil, err
+	}
+	return o.identity(kept, pair), nil
 }
 
-func (o Options) identity(kept state, secret []byte) (*Identity, error) {
-	pair, err := assemble(kept.Certificate, secret)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", filepath.Join(o.State, stateFile), err)
+// protect puts the key where it is better kept than in a file, and returns where
+// that is; keptInFile when there is no such place, or a file is wanted.
+func (o Options) protect(ctx context.Context, kept state, secret []byte, over bool) (string, error) {
+	if o.KeyFile {
+		return keptInFile, nil
 	}
-	file := kept.Key == keptInFile
-	i := &Identity{Certificate: pair, PEM: kept.Certificate, KeyFile: file, Key: where(o.State, file)}
+	err := o.Sealer.Seal(ctx, SealedName, secret, over)
+	switch k := keys.KindOf(err); {
+	case k == keys.Unsupported: // no device here ever can
+	case k == keys.DeviceAbsent && o.Keyring != nil: // a desktop need not have one
+	default:
+		return keptSealed, err
+	}
+	if o.toKeyring(ctx, kept, secret) {
+		return keptInKeyring, nil
+	}
+	return keptInFile, nil
+}
+
+func (o Options) identity(kept state, pair tls.Certificate) *Identity {
+	i := &Identity{Certificate: pair, PEM: kept.Certificate, KeyFile: kept.Key == keptInFile, Key: where(o.State, kept.Key)}
 	if kept.Replaced != nil {
 		i.Replaced = *kept.Replaced
 	}
-	return i, nil
+	return i
 }
 
-func where(dir string, file bool) string {
-	if file {
+// where says to people where a key is kept.
+func where(dir, key string) string {
+	switch key {
+	case keptInFile:
 		return filepath.Join(dir, keyFile)
+	case keptInKeyring:
+		return "in the desktop's keyring"
 	}
 	return "sealed by the TPM"
 }

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"holdfast/agent/trust"
@@ -16,15 +17,16 @@ import (
 
 // Where a key is kept, as the file has it.
 const (
-	keptSealed = "sealed"
-	keptInFile = "file"
+	keptSealed    = "sealed"
+	keptInKeyring = "keyring"
+	keptInFile    = "file"
 )
 
 // state is loopback.json.
 type state struct {
 	Address     string     `json:"address,omitempty"`     // 127.0.0.1:PORT, once one was chosen
 	Certificate string     `json:"certificate,omitempty"` // PEM
-	Key         string     `json:"key,omitempty"`         // sealed or file
+	Key         string     `json:"key,omitempty"`         // sealed, keyring or file
 	Replaced    *time.Time `json:"replaced,omitempty"`    // when the key before it was found to be lost
 }
 
@@ -58,7 +60,7 @@ func parse(data []byte) (state, error) {
 	if err := varlink.Unmarshal(data, &kept); err != nil {
 		return state{}, errors.New("it is not as this program writes it")
 	}
-	if (kept.Certificate == "") != (kept.Key == "") || kept.Key != "" && kept.Key != keptSealed && kept.Key != keptInFile {
+	if (kept.Certificate == "") != (kept.Key == "") || !slices.Contains([]string{"", keptSealed, keptInKeyring, keptInFile}, kept.Key) {
 		return state{}, errors.New("it does not say where the key is")
 	}
 	if kept.Address != "" {
@@ -154,6 +156,19 @@ func replaceFile(dir, name string, data []byte) error {
 		os.Remove(f.Name()) // best effort: nobody reads it
 		return err
 	}
+	return syncDirectory(dir)
+}
+
+// removeKey removes the key's file. It may be gone already.
+func removeKey(dir string) error {
+	err := os.Remove(filepath.Join(dir, keyFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return errors.Join(err, syncDirectory(dir))
+}
+
+func syncDirectory(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
 		return err
