@@ -39,6 +39,7 @@ type rig struct {
 	dir       string
 	socket    string
 	memory    *device
+	cards     *keystest.MemoryCards // nil: none
 	agent     *agent.Agent
 	store     *store.Store
 	audit     *audit.Log
@@ -57,6 +58,7 @@ type device struct {
 	refuse  error // what Import answers
 	persist func() error
 	unseal  func([]byte) []byte // what becomes of a secret that was opened
+	sign    func() error        // what Sign answers instead, when it is not nil
 }
 
 // Import implements keys.Backend.
@@ -65,6 +67,16 @@ func (d *device) Import(ctx context.Context, t keys.Template, file []byte, allow
 		return keys.Material{}, d.refuse
 	}
 	return d.Memory.Import(ctx, t, file, allowImported)
+}
+
+// Sign implements keys.Backend.
+func (d *device) Sign(ctx context.Context, m keys.Material, s keys.Scheme, digest []byte) ([]byte, error) {
+	if d.sign != nil {
+		if err := d.sign(); err != nil {
+			return nil, err
+		}
+	}
+	return d.Memory.Sign(ctx, m, s, digest)
 }
 
 // Status implements keys.Backend.
@@ -124,6 +136,9 @@ func (r *rig) start() {
 	o.Version, o.Store, o.Audit, o.AuditPath = "test", r.store, r.audit, path
 	o.LoadPolicy = func() (*policy.Policy, error) { return r.policy() }
 	o.Backends = []keys.Backend{r.memory}
+	if r.cards != nil {
+		o.Backends = append(o.Backends, r.cards)
+	}
 	if r.agent, err = agent.New(o); err != nil {
 		r.t.Fatal(err)
 	}

@@ -3,6 +3,7 @@ package agent
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -101,19 +102,25 @@ func (a *Agent) untilRight(ctx context.Context, s prompt.Subject, owner uint32, 
 		}
 		err = prove(pin)
 		clear(pin)
-		switch keys.KindOf(err) {
-		case keys.PINRequired:
-			s.Again = "wrong PIN"
-		case keys.BadRequest:
-			s.Again = err.Error()
-		default:
-			return err
-		}
-		if ctx.Err() != nil {
+		if s.Again = whyAgain(err); s.Again == "" || ctx.Err() != nil {
 			return err
 		}
 	}
 	return err
+}
+
+// whyAgain is what to tell a person whose PIN came to err, before asking again; it
+// is empty where that is no use.
+func whyAgain(err error) string {
+	switch kind := keys.KindOf(err); {
+	case errors.Is(err, errShut):
+		return ""
+	case kind == keys.PINRequired:
+		return "wrong PIN"
+	case kind == keys.BadRequest:
+		return err.Error() // it cannot be one
+	}
+	return ""
 }
 
 // pinName names a key's PIN in the ledger of tries: a card has one for all its
@@ -150,10 +157,13 @@ func (r *request) unlockWith(ctx context.Context, rec store.Record, pin []byte, 
 	}
 	if !r.agent.setUnlocked(o, until) {
 		d.backend.Lock(&rec.Material)
-		return &keys.Error{Kind: keys.PINRequired, Message: "the key was locked while it was being unlocked", Hint: "holdfast unlock " + rec.Name}
+		return errShut
 	}
 	return nil
 }
+
+// errShut is that a key was locked while it was being unlocked. The PIN was right.
+var errShut = &keys.Error{Kind: keys.PINRequired, Message: "the key was locked while it was being unlocked", Hint: "holdfast unlock NAME"}
 
 // tryPIN proves a PIN to the device. The try is written down before it is made, so
 // that a crash cannot give anybody more tries.
