@@ -1,11 +1,12 @@
 // Command up starts a PIV card behind a pcscd of its own, for demonstrations:
 // it prints the environment that leads to it and the file with the attestation
-// root, one NAME=value per line, and runs until its standard input ends or it
-// gets a signal.
+// root, one NAME=value per line, READY=1 last, and runs until its standard input
+// ends or it gets a signal.
 //
-//	up -serial 4711 -dir /tmp/card
+//	up -serial 4711 -dir /tmp/card -touch 0
 //
-// What it is and what it is not: see package pivcard.
+// Lines on its standard input are the hands of a person; see desk. What it is and
+// what it is not: see package pivcard.
 package main
 
 import (
@@ -68,12 +69,15 @@ func serve(o pivcard.Options, dir string, touch time.Duration, stdin io.Reader, 
 	if err := rig.Insert(card); err != nil {
 		return err
 	}
-	fmt.Fprintf(stdout, "%s\nPIV_ROOT=%s\nPIV_READER=%s\nREADY=1\n", rig.Env()[0], rig.RootFile(), rig.ReaderOf(card))
-	ended := make(chan struct{})
-	go func() { defer close(ended); _, _ = io.Copy(io.Discard, stdin) }()
+	if _, err := fmt.Fprintf(stdout, "%s\nPIV_ROOT=%s\nPIV_READER=%s\nREADY=1\n", rig.Env()[0], rig.RootFile(), rig.ReaderOf(card)); err != nil {
+		return err
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- (&desk{rig, card}).obey(stdin, stdout) }()
 	select {
 	case <-ctx.Done():
-	case <-ended:
+		return nil
+	case err := <-ended:
+		return err
 	}
-	return nil
 }
