@@ -89,6 +89,15 @@ func (c *child) ended() int {
 	return c.cmd.ProcessState.ExitCode()
 }
 
+// end closes the child's input and waits until it has gone, in order.
+func (c *child) end() {
+	c.t.Helper()
+	c.in.Close()
+	if code := c.ended(); code != 0 {
+		c.t.Fatalf("exit code %d: %s", code, &c.log)
+	}
+}
+
 // send sends a request without waiting for the reply, and returns its number.
 func (c *child) send(r wire.Request) uint64 {
 	c.t.Helper()

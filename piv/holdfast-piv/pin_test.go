@@ -1,0 +1,194 @@
+package main
+
+import (
+	"testing"
+	"time"
+
+	"holdfast/agent/keys"
+	"holdfast/piv/wire"
+	"holdfast/test/pivcard"
+)
+
+// TestPINPolicies counts the PINs that signatures take.
+func TestPINPolicies(t *testing.T) {
+	for policy, want := range map[keys.Policy]int{keys.PolicyNever: 0, keys.PolicyOnce: 1, keys.PolicyAlways: 3} {
+		t.Run(string(policy), func(t *testing.T) {
+			t.Parallel()
+			d := setUp(t, pivcard.Options{})
+			k := d.key("9c", keys.ES256, 0, policy, keys.PolicyNever)
+			if policy != keys.PolicyNever {
+				d.fails(k.signing(), keys.PINRequired)
+				d.must(k.unlocking(ownPIN))
+				d.sent(1)
+				d.end() // what one child has is not another's
+				d.child = start(t, d.rig)
+				d.fails(k.signing(), keys.PINRequired)
+				d.card.Forget()
+				d.must(k.unlocking(ownPIN))
+			}
+			k.signs()
+			k.signs()
+			d.sent(want)
+		})
+	}
+}
+
+func TestUnlockIsPerKey(t *testing.T) {
+	d := setUp(t, pivcard.Options{})
+	a := d.key("9a", keys.ES256, 0, keys.PolicyOnce, keys.PolicyNever)
+	b := d.key("82", keys.ES256, 0, keys.PolicyOnce, keys.PolicyNever)
+	d.must(a.unlocking(ownPIN))
+	a.signs()
+	if e := d.fails(b.signing(), keys.PINRequired); !e.Unsent {
+		t.Errorf("%+v: the other key's PIN was sent", e)
+	}
+	d.must(b.unlocking(ownPIN))
+	d.must(wire.Request{Op: wire.Lock, Slot: "9a"})
+	d.fails(a.signing(), keys.PINRequired)
+	b.signs()
+	d.must(wire.Request{Op: wire.Lock})
+	d.fails(b.signing(), keys.PINRequired)
+}
+
+func TestUnlockEnds(t *testing.T) {
+	d := setUp(t, pivcard.Options{})
+	k := d.key("9a", keys.ES256, 0, keys.PolicyOnce, keys.PolicyNever)
+	r := k.unlocking(ownPIN)
+	r.Until = time.Now().Add(700 * time.Millisecond)
+	d.must(r)
+	k.signs()
+	d.await("the end of the unlocking", func() bool { return d.do(k.signing()).Error != nil })
+	if time.Now().Before(r.Until) {
+		t.Error("the key was locked too early")
+	}
+	d.fails(k.signing(), keys.PINRequired)
+	r.Until = time.Now().Add(-time.Second)
+	d.fails(r, keys.PINRequired)
+}
+
+func TestWrongPIN(t *testing.T) {
+	for _, f := range []pivcard.Firmware{{4, 3, 5}, {5, 2, 4}, {5, 3, 1}, {5, 4, 3}} {
+		t.Run(f.String(), func(t *testing.T) {
+			t.Parallel()
+			d := setUp(t, pivcard.Options{Firmware: f})
+			k := d.key("9a", keys.ES256, 0, keys.PolicyOnce, keys.PolicyNever)
+			e := d.fails(k.unlocking("000000"), keys.PINRequired)
+			if e.Tries == nil || *e.Tries != 2 || e.Unsent {
+				t.Errorf("%+v, want two tries left", e)
+			}
+			d.fails(k.unlocking("000000"), keys.PINRequired)
+			e = d.fails(k.unlocking("000000"), keys.PINBlocked)
+			if e.Tries == nil || *e.Tries != 1 || !e.Unsent || e.Hint == "" {
+				t.Errorf("%+v, want the last try to be left alone", e)
+			}
+			d.fails(k.unlocking(ownPIN), keys.PINBlocked) // not even for the right one
+			d.sent(2)
+			d.card.SetPINLeft(0)
+			e = d.fails(k.unlocking(ownPIN), keys.PINBlocked)
+			if e.Tries == nil || *e.Tries != 0 || !e.Unsent {
+				t.Errorf("%+v, want a blocked PIN", e)
+			}
+			d.sent(2)
+		})
+	}
+}
+
+// TestChangedElsewhere has another program change the PIN behind the child's back:
+// the child tries the one that it has a single time.
+func TestChangedElsewhere(t *testing.T) {
+	d := setUp(t, pivcard.Options{})
+	k := d.key("9a", keys.ES256, 0, keys.PolicyOnce, keys.PolicyNever)
+	d.must(k.unlocking(ownPIN))
+	d.released()
+	d.yubico("-a", "change-pin", "-P", ownPIN, "-N", "271828")
+	d.card.Forget()
+	if e := d.fails(k.signing(), keys.PINRequired); e.Unsent || e.Tries == nil || *e.Tries != 2 {
+		t.Errorf("%+v, want two tries left", e)
+	}
+	d.fails(k.signing(), keys.PINRequired)
+	d.sent(1)
+	d.card.SetPINLeft(3)
+	d.must(k.unlocking("271828"))
+	d.released()
+	d.yubico("-a", "change-pin", "-P", "271828", "-N", ownPIN)
+	d.card.SetPINLeft(1)
+	d.card.Forget()
+	if e := d.fails(k.signing(), keys.PINBlocked); !e.Unsent {
+		t.Errorf("%+v", e)
+	}
+	d.sent(0)
+}
+
+func TestOtherCard(t *testing.T) {
+	d := setUp(t, pivcard.Options{Serial: 1111})
+	k := d.key("9a", keys.ES256, 0, keys.PolicyOnce, keys.PolicyNever)
+	d.must(k.unlocking(ownPIN))
+	d.released()
+	d.rig.Remove(d.card)
+	other := d.rig.NewCard(pivcard.Options{Serial: 2222, PIN: "271828", PUK: ownPUK, Manage: ownManage})
+	d.rig.Insert(other)
+	for _, r := range []wire.Request{k.signing(), k.unlocking(ownPIN), k.on(wire.ChangePIN), k.on(wire.SetUp), k.on(wire.Generate), k.on(wire.Inspect)} {
+		r.Reader = d.rig.ReaderOf(other)
+		if e := d.fails(r, keys.KeyMismatch); !e.Unsent {
+			t.Errorf("%s: %+v", r.Op, e)
+		}
+	}
+	if counts := other.Counts(); other.PINTries() != 0 || counts[pivcard.ChangeReference] != 0 || counts[pivcard.Generate] != 0 {
+		t.Errorf("the other card was sent %v", counts)
+	}
+}
+
+// TestOtherKey exchanges the key in a slot.
+func TestOtherKey(t *testing.T) {
+	for _, f := range []pivcard.Firmware{{4, 3, 5}, {5, 4, 3}} {
+		t.Run(f.String(), func(t *testing.T) {
+			t.Parallel()
+			d := setUp(t, pivcard.Options{Firmware: f})
+			k := d.key("9a", keys.ES256, 0, keys.PolicyOnce, keys.PolicyNever)
+			d.must(k.unlocking(ownPIN))
+			r := d.on(wire.Generate)
+			r.Slot, r.Algorithm, r.PINPolicy, r.TouchPolicy, r.ManagementKey = "9a", "ES256", keys.PolicyOnce, keys.PolicyNever, ownManage
+			d.fails(r, keys.BadRequest) // the slot is taken
+			r.Overwrite = true
+			d.must(r)
+			d.card.Forget()
+			d.fails(k.signing(), keys.KeyMismatch)
+			d.fails(k.unlocking(ownPIN), keys.KeyMismatch)
+			k.slot = "95"
+			d.fails(k.signing(), keys.KeyLost)
+			d.sent(0)
+		})
+	}
+}
+
+func TestChangePINAndPUK(t *testing.T) {
+	d := setUp(t, pivcard.Options{})
+	k := d.key("9a", keys.ES256, 0, keys.PolicyOnce, keys.PolicyNever)
+	d.must(k.unlocking(ownPIN))
+	change := func(op wire.Op, old, new string) wire.Request {
+		r := d.on(op)
+		r.Old, r.New = []byte(old), []byte(new)
+		return r
+	}
+	d.fails(change(wire.ChangePIN, ownPIN, "123456"), keys.BadRequest)
+	d.fails(change(wire.ChangePUK, ownPUK, "12345678"), keys.BadRequest)
+	d.fails(change(wire.Unblock, ownPUK, "1234"), keys.BadRequest)
+	d.must(change(wire.ChangePIN, ownPIN, "271828"))
+	d.fails(k.signing(), keys.PINRequired)
+	d.must(k.unlocking("271828"))
+	if e := d.fails(change(wire.ChangePIN, ownPIN, "111111"), keys.PINRequired); e.Tries == nil || *e.Tries != 2 {
+		t.Errorf("%+v", e)
+	}
+	d.card.SetPINLeft(1)
+	d.fails(change(wire.ChangePIN, "271828", "111111"), keys.PINBlocked)
+	d.must(change(wire.ChangePUK, ownPUK, "99999999"))
+	d.fails(change(wire.Unblock, ownPUK, ownPIN), keys.PINRequired)
+	d.must(change(wire.Unblock, "99999999", ownPIN))
+	d.must(k.unlocking(ownPIN))
+	d.card.SetPUKLeft(1)
+	if e := d.fails(change(wire.Unblock, "00000000", ownPIN), keys.PINBlocked); !e.Unsent || d.card.PUKLeft() != 1 {
+		t.Errorf("%+v, and %d tries of the PUK are left", e, d.card.PUKLeft())
+	}
+	d.card.SetPUKLeft(0)
+	d.fails(change(wire.ChangePUK, "99999999", ownPUK), keys.PINBlocked)
+}

@@ -1,0 +1,236 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"regexp"
+	"testing"
+
+	"holdfast/agent/keys"
+	"holdfast/piv/wire"
+	"holdfast/test/pivcard"
+)
+
+// fresh starts a rig with a card as it leaves the factory.
+func fresh(t *testing.T, f pivcard.Firmware) *desk {
+	return setUp(t, pivcard.Options{Firmware: f, PIN: "123456"})
+}
+
+func (d *desk) settingUp() wire.Request {
+	r := d.on(wire.SetUp)
+	r.PIN, r.PUK = []byte(ownPIN), []byte(ownPUK)
+	return r
+}
+
+// generating asks for a key with nothing but the PIN.
+func (d *desk) generating(slot string) wire.Request {
+	r := d.on(wire.Generate)
+	r.Slot, r.Algorithm, r.PINPolicy, r.TouchPolicy, r.PIN = slot, "ES256", keys.PolicyOnce, keys.PolicyNever, []byte(ownPIN)
+	return r
+}
+
+// isSetUp expects PIN and PUK to be the new ones and the management key to be
+// kept where the PIN opens it.
+func (d *desk) isSetUp() {
+	d.t.Helper()
+	r := d.generating("9a")
+	r.Overwrite = true
+	d.must(r)
+	puk := d.on(wire.ChangePUK)
+	puk.Old, puk.New = []byte(ownPUK), []byte("99999999")
+	d.must(puk)
+	puk.Old, puk.New = puk.New, puk.Old
+	d.must(puk)
+	if object := d.card.Object(0x5fff00); !bytes.Equal(object, []byte{0x80, 3, 0x81, 1, 2}) {
+		d.t.Errorf("the card says %x of its management key", object)
+	}
+}
+
+func TestSetUp(t *testing.T) {
+	for _, f := range []pivcard.Firmware{{4, 3, 5}, {5, 2, 4}, {5, 3, 1}, {5, 4, 3}, {5, 7, 1}} {
+		t.Run(f.String(), func(t *testing.T) {
+			t.Parallel()
+			d := fresh(t, f)
+			d.must(d.settingUp())
+			d.isSetUp()
+			d.again()
+			r := d.settingUp() // and once more, of a card that has everything
+			r.Old, r.OldPUK, r.PUK = []byte(ownPIN), []byte(ownPUK), []byte(ownPUK)
+			d.must(r)
+			d.isSetUp()
+			if left := d.card.PINLeft(); left != 3 {
+				t.Errorf("%d tries are left, want 3", left)
+			}
+		})
+	}
+}
+
+func TestSetUpOfAnOwnersCard(t *testing.T) {
+	d := setUp(t, pivcard.Options{})
+	e := d.fails(d.settingUp(), keys.PINRequired)
+	if !e.Unsent || d.card.PINTries() != 0 {
+		t.Errorf("%+v after %d PINs; a card with a PIN of its own is not guessed at", e, d.card.PINTries())
+	}
+	r := d.settingUp()
+	r.Old, r.OldPUK = []byte(ownPIN), []byte(ownPUK)
+	d.fails(r, keys.BadRequest) // the management key is unknown
+	r.ManagementKey, r.PIN = ownManage, []byte("271828")
+	d.must(r)
+	r = d.generating("9a")
+	r.PIN = []byte("271828")
+	d.must(r)
+}
+
+func TestSetUpRefuses(t *testing.T) {
+	d := fresh(t, pivcard.Firmware{})
+	for pin, puk := range map[string]string{"123456": ownPUK, ownPIN: "12345678", "12345": ownPUK, "314 59": ownPUK} {
+		r := d.settingUp()
+		r.PIN, r.PUK = []byte(pin), []byte(puk)
+		d.fails(r, keys.BadRequest)
+	}
+	d.card.SetObject(0x5fc109, []byte{0x01, 3, 'E', 'v', 'e'})
+	d.fails(d.settingUp(), keys.Unsupported)
+	if got := d.card.Object(0x5fc109); len(got) != 5 {
+		t.Errorf("the printed information is %x now", got)
+	}
+}
+
+// TestSetUpCutOff cuts a set-up off at each command and asks for it again. In one
+// half the process is killed and the card still does what it was told last; in the
+// other the card is pulled out first.
+func TestSetUpCutOff(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		firmware pivcard.Firmware
+		cut      func(d *desk, r wire.Request, n int) bool
+	}{
+		{"killed", pivcard.Firmware{5, 4, 3}, killAt},
+		{"killed, old", pivcard.Firmware{4, 3, 5}, killAt},
+		{"pulled", pivcard.Firmware{5, 4, 3}, pullAt},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			everywhere(fresh(t, c.firmware), c.cut)
+		})
+	}
+}
+
+func everywhere(d *desk, cut func(*desk, wire.Request, int) bool) {
+	for n := 1; ; n++ {
+		d.end() // and not killed: pcscd resets a card whose user has died, and must not do so while another is put in
+		d.rig.Remove(d.card)
+		d.card = d.rig.NewCard(pivcard.Options{Firmware: d.card.Firmware})
+		d.rig.Insert(d.card)
+		d.child = start(d.t, d.rig)
+		if !cut(d, d.settingUp(), n) {
+			if n < 20 {
+				d.t.Errorf("only %d commands were cut off", n)
+			}
+			return
+		}
+		d.again()
+		if reply := d.do(d.settingUp()); reply.Error != nil {
+			d.t.Fatalf("after command %d was cut off: %+v", n, *reply.Error)
+		}
+		d.isSetUp()
+	}
+}
+
+// killAt kills the child while the card has its n-th command, which the card then
+// carries out. It reports false when there are not so many.
+func killAt(d *desk, r wire.Request, n int) bool {
+	d.card.Order(pivcard.Hang().Nth(n))
+	d.send(r)
+	var reply *wire.Reply
+	d.await("the command or the end", func() bool {
+		select {
+		case reply = <-d.got:
+		default:
+		}
+		return reply != nil || len(d.card.Commands()) == n
+	})
+	if reply != nil && reply.Error != nil {
+		d.t.Fatalf("before command %d: %+v", n, *reply.Error)
+	}
+	d.kill()
+	d.card.Mend()
+	return reply == nil
+}
+
+// pullAt pulls the card out before it carries out its n-th command.
+func pullAt(d *desk, r wire.Request, n int) bool {
+	watcher := start(d.t, d.rig)
+	defer watcher.end()
+	before := d.changes(watcher)
+	d.card.Order(pivcard.Removed().Nth(n))
+	if reply := d.do(r); reply.Error == nil {
+		return false
+	}
+	d.card.Mend()
+	// A card that is put in before pcscd has looked is not noticed.
+	d.await("pcscd to notice", func() bool { return d.changes(watcher) != before })
+	d.rig.Insert(d.card)
+	return true
+}
+
+// changes returns how often cards came and went in the desk's first reader.
+func (d *desk) changes(watcher *child) uint32 {
+	d.t.Helper()
+	return watcher.must(wire.Request{Op: wire.Readers}).Readers[0].Changes
+}
+
+// TestSetUpAgainCutOff is the same for a card whose management key is kept nowhere
+// but on the card already.
+func TestSetUpAgainCutOff(t *testing.T) {
+	t.Parallel()
+	d := fresh(t, pivcard.Firmware{})
+	d.must(d.settingUp())
+	again := func() wire.Request {
+		r := d.settingUp()
+		r.Old, r.OldPUK = []byte(ownPIN), []byte(ownPUK)
+		return r
+	}
+	n := 1
+	for ; ; n++ {
+		d.end()
+		d.child = start(t, d.rig)
+		d.card.Forget()
+		if !killAt(d, again(), n) {
+			break
+		}
+		d.child = start(t, d.rig)
+		d.must(again())
+		d.isSetUp()
+	}
+	if n < 20 {
+		t.Errorf("only %d commands were cut off", n)
+	}
+}
+
+// TestYubicoTool has Yubico's own tool find the management key after a set-up, with
+// nothing but the PIN, and use it. The tool gives an object in hexadecimal.
+func TestYubicoTool(t *testing.T) {
+	d := fresh(t, pivcard.Firmware{})
+	d.must(d.settingUp())
+	d.kill()
+	printed := d.yubico("-a", "verify-pin", "-P", ownPIN, "-a", "read-object", "--id", "0x5fc109", "-f", "hex")
+	found := regexp.MustCompile(`(?m)881a8918([0-9a-f]{48})$`).FindSubmatch(printed)
+	if found == nil {
+		t.Fatalf("the object is %s", printed)
+	}
+	if text := d.yubico("-k"+string(found[1]), "-a", "generate", "-s", "9a", "-A", "ECCP256"); !bytes.Contains(text, []byte("PUBLIC KEY")) {
+		t.Errorf("no key was made: %s", text)
+	}
+}
+
+func (d *desk) yubico(args ...string) []byte {
+	d.t.Helper()
+	cmd := exec.Command("yubico-piv-tool", append([]string{"-r", ""}, args...)...)
+	cmd.Env = append(os.Environ(), d.rig.Env()...)
+	text, err := cmd.CombinedOutput()
+	if err != nil {
+		d.t.Fatalf("yubico-piv-tool: %v: %s", err, text)
+	}
+	return text
+}
