@@ -1,6 +1,8 @@
 package agent
 
 import (
+	"time"
+
 	"holdfast/agent/audit"
 	"holdfast/agent/peer"
 	"holdfast/agent/queue"
@@ -35,4 +37,35 @@ func (a *Agent) Lanes(backend string) int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return len(q.units)
+}
+
+// ForgetClosedPrompts makes the next question come at once, although a person
+// closed one a moment ago.
+func (a *Agent) ForgetClosedPrompts() {
+	a.prompts.mu.Lock()
+	defer a.prompts.mu.Unlock()
+	clear(a.prompts.closed)
+}
+
+// PassTime makes everything that was opened as old as if so much time had passed.
+func (a *Agent) PassTime(d time.Duration) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for id, u := range a.unlocked {
+		u.until = u.until.Add(-d)
+		a.unlocked[id] = u
+	}
+	for y, u := range a.yeses {
+		if !u.end.IsZero() {
+			u.end = u.end.Add(-d)
+			a.yeses[y] = u
+		}
+	}
+}
+
+// Yeses returns how many yeses are remembered.
+func (a *Agent) Yeses() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.yeses)
 }

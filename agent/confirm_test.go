@@ -1,0 +1,367 @@
+package agent_test
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/asn1"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"holdfast/agent/keys"
+	"holdfast/agent/keys/keystest"
+	"holdfast/agent/wire"
+)
+
+// confirmed is a rig with a person and a key that wants a yes.
+func confirmed(t *testing.T, c wire.Confirm, change ...func(*wire.CreateKeyParameters)) (*rig, *person) {
+	t.Helper()
+	p := newPerson()
+	r := newRig(t, withPerson(p))
+	change = append(change, func(p *wire.CreateKeyParameters) { p.Confirm = &c })
+	if key := r.create("alice", keys.TLSClient, change...); key.Confirm == nil || *key.Confirm != c {
+		t.Errorf("the key is shown with %+v, want %+v", key.Confirm, c)
+	}
+	p.none(t) // making it is no use of it
+	return r, p
+}
+
+// signFor signs as signFor does, while the test goes on.
+func (r *rig) signingFor(who *wire.Reported) <-chan error {
+	p := wire.SignTLSClientParameters{Key: "alice", Scheme: string(keys.ECDSAP256SHA256), Message: tls13("client"), OnBehalfOf: who}
+	return r.calling(r.t.Context(), wire.SignTLSClient, p)
+}
+
+// wantYes fails unless a signature for who waits for a yes, and gives it.
+func wantYes(t *testing.T, r *rig, p *person, who *wire.Reported) {
+	t.Helper()
+	before := r.memory.Signs()
+	result := r.signingFor(who)
+	q := p.next(t)
+	if q.what != "confirm" || q.subject.Key != "alice" || q.subject.Operation != "sign-tls-client" || q.subject.Verified != (who == nil) {
+		t.Errorf("asked for %s of %+v, want a yes to a signature with alice", q.what, q.subject)
+	}
+	if n := r.memory.Signs() - before; n != 0 {
+		t.Errorf("the device signed %d times before the yes", n)
+	}
+	q.yes()
+	if err := soon(t, "the signature", result); err != nil {
+		t.Errorf("after the yes: %v", err)
+	}
+}
+
+// wantNoQuestion fails unless a signature for who is made without a question.
+func wantNoQuestion(t *testing.T, r *rig, p *person, who *wire.Reported) {
+	t.Helper()
+	if err := soon(t, "the signature", r.signingFor(who)); err != nil {
+		t.Errorf("want a signature and no question: %v", err)
+	}
+	p.none(t)
+}
+
+func TestConfirmOnce(t *testing.T) {
+	r, p := confirmed(t, wire.Confirm{When: "once"})
+	other := &wire.Reported{UID: 7, PID: 70, Start: 700}
+	wantYes(t, r, p, nil)
+	wantNoQuestion(t, r, p, nil)
+	wantNoQuestion(t, r, p, other)
+	r.lock("alice")
+	wantYes(t, r, p, other)
+	wantNoQuestion(t, r, p, nil)
+	r.lock("") // all of the user's keys, a key without a PIN among them
+	wantYes(t, r, p, nil)
+	r.agent.LockAll("test")
+	wantYes(t, r, p, nil)
+	r.restart()
+	wantYes(t, r, p, nil)
+}
+
+func TestConfirmForEachProcess(t *testing.T) {
+	r, p := confirmed(t, wire.Confirm{When: "process", Minutes: 5})
+	one, other, again := &wire.Reported{UID: 7, PID: 70, Start: 700}, &wire.Reported{UID: 7, PID: 71, Start: 700}, &wire.Reported{UID: 7, PID: 70, Start: 701}
+	for _, who := range []*wire.Reported{nil, one, other, again} {
+		wantYes(t, r, p, who)
+		wantNoQuestion(t, r, p, who)
+	}
+	wantNoQuestion(t, r, p, one)
+	conn, end := r.handedOver() // another process asks, and says that it is for one
+	defer end()
+	result := make(chan error, 1)
+	in := wire.SignTLSClientParameters{Key: "alice", Scheme: string(keys.ECDSAP256SHA256), Message: tls13("client"), OnBehalfOf: one}
+	go func() { result <- asKeysError(conn.Call(t.Context(), wire.SignTLSClient, in, nil)) }()
+	p.next(t).close()
+	wantKind(t, soon(t, "the answer", result), keys.ConfirmationRequired)
+	r.lock("alice")
+	r.agent.ForgetClosedPrompts()
+	wantYes(t, r, p, nil)
+}
+
+func TestYesForAProcessEnds(t *testing.T) {
+	r, p := confirmed(t, wire.Confirm{When: "process", Minutes: 1})
+	wantYes(t, r, p, nil)
+	r.agent.PassTime(59 * time.Second)
+	wantNoQuestion(t, r, p, nil)
+	r.agent.PassTime(2 * time.Second)
+	wantYes(t, r, p, nil)
+}
+
+func TestConfirmAlways(t *testing.T) {
+	r, p := confirmed(t, wire.Confirm{When: "always"})
+	wantYes(t, r, p, nil)
+	wantYes(t, r, p, nil)
+	// Two at once are two questions, one after the other.
+	a, b := r.signingFor(nil), r.signingFor(nil)
+	p.next(t).yes()
+	p.next(t).yes()
+	for _, result := range []<-chan error{a, b} {
+		if err := soon(t, "the signature", result); err != nil {
+			t.Error(err)
+		}
+	}
+	p.none(t)
+}
+
+// Those who want the same yes share the question.
+func TestOneQuestionForAll(t *testing.T) {
+	r, p := confirmed(t, wire.Confirm{When: "once"})
+	var results []<-chan error
+	for range 10 {
+		results = append(results, r.signingFor(nil))
+	}
+	r.waitForPrompts(10)
+	p.next(t).yes()
+	for _, result := range results {
+		if err := soon(t, "the signature", result); err != nil {
+			t.Error(err)
+		}
+	}
+	p.none(t)
+}
+
+func TestNoIsRefusal(t *testing.T) {
+	r, p := confirmed(t, wire.Confirm{When: "once"})
+	before := r.memory.Signs()
+	result := r.signingFor(nil)
+	p.next(t).close()
+	wantKind(t, soon(t, "the answer", result), keys.ConfirmationRequired)
+	wantKind(t, soon(t, "the answer", r.signingFor(nil)), keys.ConfirmationRequired) // right after: nobody is asked again
+	p.none(t)
+	if n := r.memory.Signs() - before; n != 0 {
+		t.Errorf("the device signed %d times", n)
+	}
+	lines := r.auditLines()
+	if last := lines[len(lines)-1]; !strings.Contains(last, `"decision":"deny"`) || !strings.Contains(last, `"outcome":"confirmation-required"`) {
+		t.Errorf("the last record is %s, want the refusal", last)
+	}
+	got := r.metrics()
+	if got["prompts_total confirm closed"].Value != 1 || got["requests_total SignTLSClient confirmation-required"].Value != 2 {
+		t.Errorf("counted %v closed questions and %v refusals, want 1 and 2", got["prompts_total confirm closed"].Value, got["requests_total SignTLSClient confirmation-required"].Value)
+	}
+}
+
+func TestNobodyToSayYes(t *testing.T) {
+	r := newRig(t)
+	r.create("alice", keys.TLSClient, func(p *wire.CreateKeyParameters) { p.Confirm = &wire.Confirm{When: "once"} })
+	_, err := r.signClient("alice")
+	wantKind(t, err, keys.ConfirmationRequired)
+}
+
+// A yes from before the key was locked, while the question was open, is good for
+// its one signature.
+func TestYesDoesNotOutliveALock(t *testing.T) {
+	r, p := confirmed(t, wire.Confirm{When: "once"})
+	result := r.signingFor(nil)
+	q := p.next(t)
+	r.lock("")
+	q.yes()
+	if err := soon(t, "the signature", result); err != nil {
+		t.Error(err)
+	}
+	wantYes(t, r, p, nil)
+}
+
+// A key with both is asked for both, and for both again when its time is over.
+func TestPINThenYes(t *testing.T) {
+	r, p := confirmed(t, wire.Confirm{When: "once"}, withPIN)
+	both := func() {
+		t.Helper()
+		result := r.signingFor(nil)
+		q := p.next(t)
+		if q.what != "pin" {
+			t.Fatalf("asked for %s first", q.what)
+		}
+		q.pin(rightPIN)
+		if q = p.next(t); q.what != "confirm" {
+			t.Fatalf("asked for %s next", q.what)
+		}
+		q.yes()
+		if err := soon(t, "the signature", result); err != nil {
+			t.Error(err)
+		}
+	}
+	both()
+	wantNoQuestion(t, r, p, nil)
+	r.agent.PassTime(16 * time.Minute)
+	both()
+}
+
+func TestEverySigningVerbWantsTheYes(t *testing.T) {
+	p := newPerson()
+	r := newRig(t, withPerson(p))
+	always := func(p *wire.CreateKeyParameters) { p.Confirm = &wire.Confirm{When: "always"} }
+	r.create("server", keys.TLSServer, always)
+	key := r.create("client", keys.TLSClient, always)
+	for verb, in := range map[string]any{
+		wire.SignTLSServer:          wire.SignParameters{Key: "server", Scheme: key.Scheme, Message: tls13("server")},
+		wire.SignCertificateRequest: wire.SignParameters{Key: "client", Scheme: key.Scheme, Message: requestInfo(t, key.PublicKey)},
+		wire.SignTLSClient:          wire.SignTLSClientParameters{Key: "client", Scheme: key.Scheme, Message: tls13("client")},
+	} {
+		result := r.calling(t.Context(), verb, in)
+		p.next(t).close()
+		wantKind(t, soon(t, "the answer to "+verb, result), keys.ConfirmationRequired)
+		r.agent.ForgetClosedPrompts()
+		result = r.calling(t.Context(), verb, in)
+		p.next(t).yes()
+		if err := soon(t, "the answer to "+verb, result); err != nil {
+			t.Errorf("%s: %v", verb, err)
+		}
+	}
+}
+
+// requestInfo returns a CertificationRequestInfo for a public key.
+func requestInfo(t *testing.T, public []byte) []byte {
+	t.Helper()
+	signer, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: pkix.Name{CommonName: "x"}}, signer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var request struct {
+		Info struct {
+			Version                    int
+			Subject, Public, Attribute asn1.RawValue
+		}
+		Algorithm, Signature asn1.RawValue
+	}
+	if _, err := asn1.Unmarshal(der, &request); err != nil {
+		t.Fatal(err)
+	}
+	request.Info.Public = asn1.RawValue{FullBytes: public}
+	info, err := asn1.Marshal(request.Info)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info
+}
+
+// A key that wants a touch for each signature has its yes in that.
+func TestTouchIsAYes(t *testing.T) {
+	p := newPerson()
+	r := newRig(t, withPerson(p), withCards(1))
+	r.createOnCard(p, "touched", wire.OnCard{TouchPolicy: "always", PINPolicy: "never"}, func(p *wire.CreateKeyParameters) { p.Confirm = &wire.Confirm{When: "always"} })
+	result := r.signing(t.Context(), "touched")
+	r.cards.WaitTouch(1)
+	r.cards.Touch(1)
+	if err := soon(t, "the signature", result); err != nil {
+		t.Error(err)
+	}
+	p.none(t)
+	r.createOnCard(p, "cached", wire.OnCard{TouchPolicy: "cached", PINPolicy: "never"}, func(p *wire.CreateKeyParameters) { p.Confirm = &wire.Confirm{When: "always"} })
+	result = r.signing(t.Context(), "cached")
+	p.next(t).close() // a touch that may be another signature's is none
+	wantKind(t, soon(t, "the answer", result), keys.ConfirmationRequired)
+}
+
+func TestBadConfirmationsAreRefused(t *testing.T) {
+	r := newRig(t)
+	for _, c := range []wire.Confirm{{}, {When: "never"}, {When: "process"}, {When: "process", Minutes: 61}, {When: "process", Minutes: -1}, {When: "once", Minutes: 1}} {
+		in := wire.CreateKeyParameters{Name: "alice", Purpose: "tls-client", Confirm: &c}
+		wantKind(t, r.call(wire.CreateKey, in, nil), keys.BadRequest)
+		adopt := wire.AdoptKeyParameters{Name: "alice", Purpose: "tls-client", File: "x", Confirm: &c}
+		wantKind(t, r.call(wire.AdoptKey, adopt, nil), keys.BadRequest)
+	}
+	if n := len(r.store.List()); n != 0 {
+		t.Errorf("there are %d keys", n)
+	}
+}
+
+func TestAdoptedKeysAreConfirmed(t *testing.T) {
+	p := newPerson()
+	r := newRig(t, withPerson(p))
+	r.create("first", keys.TLSClient)
+	var file wire.ExportKeyReply
+	if err := r.call(wire.ExportKey, wire.NameParameters{Name: "first"}, &file); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.call(wire.DeleteKey, wire.NameParameters{Name: "first"}, nil); err != nil {
+		t.Fatal(err)
+	}
+	in := wire.AdoptKeyParameters{Name: "alice", Purpose: "tls-client", File: file.File, Confirm: &wire.Confirm{When: "process", Minutes: 5}}
+	if err := r.call(wire.AdoptKey, in, nil); err != nil {
+		t.Fatal(err)
+	}
+	wantYes(t, r, p, nil)
+	if rec, _ := r.store.Get(uint32(os.Getuid()), "alice"); rec.Confirm == nil || rec.Confirm.Minutes != 5 {
+		t.Errorf("the record has %+v", rec.Confirm)
+	}
+}
+
+// The table of those who got a yes is bounded; who falls out is asked again.
+func TestYesesAreBounded(t *testing.T) {
+	r, p := confirmed(t, wire.Confirm{When: "process", Minutes: 60})
+	conn := r.dial()
+	for i := range 1100 {
+		in := wire.SignTLSClientParameters{
+			Key: "alice", Scheme: string(keys.ECDSAP256SHA256), Message: tls13("client"),
+			OnBehalfOf: &wire.Reported{UID: 7, PID: int32(i + 1), Start: 1},
+		}
+		result := make(chan error, 1)
+		go func() { result <- asKeysError(conn.Call(t.Context(), wire.SignTLSClient, in, nil)) }()
+		p.next(t).yes()
+		if err := soon(t, "the signature", result); err != nil {
+			t.Fatalf("process %d: %v", i, err)
+		}
+	}
+	if n := r.agent.Yeses(); n != 1024 {
+		t.Errorf("%d yeses are remembered, want 1024", n)
+	}
+}
+
+// withCards is a change of a rig: it has cards beside its memory.
+func withCards(serials ...uint32) func(*rig) {
+	return func(r *rig) { r.cards = keystest.NewMemoryCards(serials...) }
+}
+
+// createOnCard makes a key with the card's PIN, and touches the card where that
+// takes a touch.
+func (r *rig) createOnCard(p *person, name string, on wire.OnCard, change ...func(*wire.CreateKeyParameters)) {
+	r.t.Helper()
+	in := wire.CreateKeyParameters{Name: name, Purpose: "tls-client", Backend: "piv", PIN: []byte(keystest.CardPIN), OnCard: &on}
+	for _, c := range change {
+		c(&in)
+	}
+	if on.Card == 0 {
+		on.Card = 1
+	}
+	result := r.calling(r.t.Context(), wire.CreateKey, in)
+	if on.TouchPolicy != "" && on.TouchPolicy != "never" {
+		r.cards.WaitTouch(on.Card)
+		r.cards.Touch(on.Card)
+	}
+	select {
+	case err := <-result:
+		if err != nil {
+			r.t.Fatalf("create %s: %v", name, err)
+		}
+	case <-time.After(10 * time.Second):
+		r.t.Fatal(fmt.Sprintf("create %s: no answer", name))
+	}
+}
