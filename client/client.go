@@ -39,7 +39,7 @@ type Options struct {
 	Timeout time.Duration
 
 	// Touch, when it is not nil, is called from another goroutine when a signature
-	// has waited for a second for somebody to touch the key.
+	// has waited for about a second for somebody to touch the key.
 	Touch func(wire.Key)
 }
 

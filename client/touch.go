@@ -8,11 +8,15 @@ import (
 )
 
 // touchDelay is for how long a key waits for a touch before a person is told: most
-// have the finger on it by then.
-const touchDelay = time.Second
+// have the finger on it by then. The agent tells that one is wanted when the device
+// has been silent for most of this time.
+const (
+	touchDelay = time.Second
+	toldDelay  = 300 * time.Millisecond
+)
 
 // AwaitTouch calls notice, from another goroutine, whenever key name has waited for
-// a touch for a second, as [Client.Watch] tells it, until done is called; done does
+// a touch for about a second, as [Client.Watch] tells it, until done is called; done does
 // not wait for a notice to return. It is for calls that use a key which wants
 // touches. Where the agent does not tell there is no notice.
 func (c *Client) AwaitTouch(ctx context.Context, name string, notice func()) (done func()) {
@@ -27,7 +31,7 @@ func (c *Client) AwaitTouch(ctx context.Context, name string, notice func()) (do
 			switch {
 			case w.What != "touch" || w.Name != name:
 			case w.State == "wanted":
-				t.Reset(touchDelay)
+				t.Reset(toldDelay)
 			default:
 				t.Stop()
 			}

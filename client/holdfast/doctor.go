@@ -85,7 +85,7 @@ func (a *app) examine(ctx context.Context) (findings, int) {
 		found.units(a.machine)
 	} else {
 		defer c.Close()
-		err = found.agent(ctx, c)
+		err = found.agent(ctx, c, a.machine)
 	}
 	found.broker(ctx, a)
 	found.runtimeDirectory(a.machine)
@@ -109,7 +109,7 @@ func (f *findings) unreachable(err error) {
 
 // agent asks the agent about itself. It returns an error when there is nothing
 // to be learned from it.
-func (f *findings) agent(ctx context.Context, c *client.Client) error {
+func (f *findings) agent(ctx context.Context, c *client.Client, m machine) error {
 	s, err := c.Status(ctx)
 	if keys.KindOf(err) == keys.Denied {
 		f.bad("agent", explain(err).message, explain(err).hint)
@@ -126,6 +126,7 @@ func (f *findings) agent(ctx context.Context, c *client.Client) error {
 	f.devices(s.Devices)
 	f.policy(s.Policy)
 	f.keys(ctx, c)
+	f.cards(ctx, c, m, s)
 	return nil
 }
 

@@ -21,10 +21,12 @@ const overdue = 20 * time.Minute
 
 func (f *findings) devices(list []wire.Device) {
 	if len(list) == 0 {
-		f.bad("device", "the agent has no device, so it can make no key", "start it with --device tpm:/dev/tpmrm0")
+		f.bad("device", "the agent has no device, so it can make no key", "start it with --device tpm:/dev/tpmrm0, or with --piv on for cards")
 	}
 	for _, d := range list {
-		f.device(d)
+		if d.Backend != pivBackend { // cards come and go
+			f.device(d)
+		}
 	}
 }
 

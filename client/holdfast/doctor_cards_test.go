@@ -1,0 +1,199 @@
+package main
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"holdfast/agent/keys"
+	"holdfast/agent/wire"
+	"holdfast/client/clienttest"
+)
+
+// put writes a file of a made-up machine.
+func put(t *testing.T, m machine, path, text string) {
+	t.Helper()
+	check(t, os.MkdirAll(filepath.Dir(m.path(path)), 0o700))
+	check(t, os.WriteFile(m.path(path), []byte(text), 0o600))
+}
+
+// withReaders makes a machine with pcscd and a pinentry, and an agent that uses cards.
+func withReaders(t *testing.T, cards ...wire.Card) (*clienttest.Agent, machine) {
+	t.Helper()
+	agent, _ := withCards(t, cards...)
+	agent.Status.Devices = append(agent.Status.Devices, wire.Device{Backend: "piv", Device: "piv", State: "absent", Reason: "there is no card reader"})
+	m := healthy(t)
+	put(t, m, "/usr/sbin/pcscd", "")
+	put(t, m, "/usr/bin/pinentry-curses", "")
+	put(t, m, "/run/pcscd/pcscd.comm", "")
+	return agent, m
+}
+
+// onCard puts a key of the agent's on a card.
+func onCard(agent *clienttest.Agent, serial uint32) {
+	agent.AddKey("alice", keys.TLSClient, keys.ES256)
+	agent.Change("alice", func(k *wire.Key) { k.Backend, k.Place = "piv", &wire.Place{Card: serial, Slot: "9a"} })
+}
+
+func (f findings) hints() string {
+	var all []string
+	for _, one := range f {
+		all = append(all, one.Hint)
+	}
+	return strings.Join(all, "\n")
+}
+
+func TestDoctorCards(t *testing.T) {
+	card := clienttest.NewCard(7)
+	card.Notes = []wire.Notice{
+		{Message: "the PIN is the factory's, which everybody knows", Hint: "holdfast piv setup --card 7"},
+		{Message: "firmware 5.4.3 leaks ECDSA keys", Hint: "replace it"},
+	}
+	agent, m := withReaders(t, card)
+	onCard(agent, 7)
+	found, code := examineAt(agent.Socket, m)
+	if code != exitDone {
+		t.Errorf("got code %d and %+v", code, found)
+	}
+	for _, want := range [][3]string{
+		{stateOK, "card 7", "in Yubico YubiKey CCID 07 00, firmware 5.7.1; PIN: 3 tries left"},
+		{stateNote, "card 7", "the PIN is the factory's"}, {stateNote, "card 7", "leaks ECDSA keys"}, {stateOK, "pinentry", "/usr/bin/pinentry-curses"},
+	} {
+		if !found.has(want[0], want[1], want[2]) {
+			t.Errorf("nothing %s about %s says %q: %+v", want[0], want[1], want[2], found)
+		}
+	}
+	if !strings.Contains(found.hints(), "holdfast piv setup --card 7") || slices.ContainsFunc(found, func(one finding) bool { return one.Subject == "pcscd" }) {
+		t.Errorf("got %+v", found)
+	}
+}
+
+// Each case starts from a machine on which cards work, with a key on one.
+func TestDoctorCardFaults(t *testing.T) {
+	absent := func(message, hint string) error {
+		return &keys.Error{Kind: keys.DeviceAbsent, Message: message, Hint: hint}
+	}
+	noService := absent("pcscd is not running", "install pcscd")
+	tests := map[string]struct {
+		spoil                      func(t *testing.T, agent *clienttest.Agent, m machine)
+		state, subject, text, hint string
+		code                       int
+	}{
+		"pcscd not installed": {func(t *testing.T, a *clienttest.Agent, m machine) {
+			check(t, os.Remove(m.path("/usr/sbin/pcscd")))
+			a.Fail(wire.ListCards, noService)
+		}, stateBad, "pcscd", "is not installed", "apt install pcscd", 1},
+		"pcscd stopped": {func(t *testing.T, a *clienttest.Agent, m machine) {
+			check(t, os.Remove(m.path("/run/pcscd/pcscd.comm")))
+			a.Fail(wire.ListCards, noService)
+		}, stateBad, "pcscd", "there is no /run/pcscd/pcscd.comm", "systemctl enable --now pcscd.socket", 1},
+		"pcscd unreachable": {func(t *testing.T, a *clienttest.Agent, m machine) { a.Fail(wire.ListCards, noService) },
+			stateBad, "cards", "pcscd is not running", "install pcscd", 1},
+		"polkit and a user's agent": {func(t *testing.T, a *clienttest.Agent, m machine) {
+			a.Fail(wire.ListCards, absent("pcscd does not let this user use cards", "see polkit(8)"))
+		}, stateBad, "cards", "polkit refuses it", "rather than by ssh", 1},
+		"polkit and the machine's agent": {func(t *testing.T, a *clienttest.Agent, m machine) {
+			a.Status.Mode = "system"
+			a.Fail(wire.ListCards, absent("pcscd does not let this user use cards", "see polkit(8)"))
+		}, stateBad, "cards", "polkit refuses it", "of the holdfast package lets the agent in: install it", 1},
+		"polkit in spite of the rule": {func(t *testing.T, a *clienttest.Agent, m machine) {
+			a.Status.Mode = "system"
+			put(t, m, "/usr/share/polkit-1/rules.d/holdfast.rules", "")
+			a.Fail(wire.ListCards, absent("pcscd does not let this user use cards", "see polkit(8)"))
+		}, stateBad, "cards", "polkit refuses it", "does the agent run as the user holdfast?", 1},
+		"cards refused": {func(t *testing.T, a *clienttest.Agent, m machine) {
+			a.Fail(wire.ListCards, &keys.Error{Kind: keys.Denied, Message: "not you", Hint: "ask"})
+		}, stateBad, "cards", "not you", "ask", 1},
+		"no reader": {func(t *testing.T, a *clienttest.Agent, m machine) { a.Cards = nil }, stateOK, "cards", "none is in any reader", "", 0},
+		"its card elsewhere": {func(t *testing.T, a *clienttest.Agent, m machine) { a.Cards[0].Serial = 8 },
+			stateNote, "key alice", "its card, 7, is in no reader", "insert it", 0},
+		"scdaemon past pcscd": {func(t *testing.T, a *clienttest.Agent, m machine) {
+			a.Cards = nil
+			put(t, m, "/sys/bus/usb/devices/1-4/idVendor", "1050\n")
+			put(t, m, "/proc/4711/comm", "scdaemon\n")
+		}, stateNote, "cards", "scdaemon (gpg) keeps it from pcscd", "put disable-ccid and pcsc-shared into", 0},
+		"no driver": {func(t *testing.T, a *clienttest.Agent, m machine) {
+			a.Cards = nil
+			put(t, m, "/sys/bus/usb/devices/1-4/idVendor", "1050\n")
+		}, stateNote, "cards", "pcscd does not see it", "apt install libccid", 0},
+		"in use by scdaemon": {func(t *testing.T, a *clienttest.Agent, m machine) {
+			a.Cards[0].State, a.Cards[0].Reason, a.Cards[0].Hint = "busy", "the reader is in use by scdaemon", "wait"
+			put(t, m, "/root/.gnupg/scdaemon.conf", "# mine\npcsc-shared\n")
+		}, stateBad, "card 7", "in use by scdaemon", "put disable-ccid into ~/.gnupg/scdaemon.conf", 1},
+		"in use in spite of scdaemon.conf": {func(t *testing.T, a *clienttest.Agent, m machine) {
+			a.Cards[0].State, a.Cards[0].Reason = "busy", "the reader is in use by another program"
+			put(t, m, "/proc/4711/comm", "scdaemon\n")
+			put(t, m, "/root/.gnupg/scdaemon.conf", "pcsc-shared\n  disable-ccid")
+		}, stateBad, "card 7", "in use by another program", "gpgconf --kill scdaemon has it read", 1},
+		"in use by something else": {func(t *testing.T, a *clienttest.Agent, m machine) {
+			a.Cards[0].State, a.Cards[0].Reason, a.Cards[0].Hint = "busy", "the reader is in use by another program", "end it"
+		}, stateBad, "card 7", "in use by another program", "end it", 1},
+		"no PIV card": {func(t *testing.T, a *clienttest.Agent, m machine) {
+			a.Cards[0] = wire.Card{Reader: "R", State: "absent", Reason: "the card has no PIV", Hint: "use another", Notes: []wire.Notice{}, Slots: []wire.CardSlot{}}
+		}, stateNote, "reader R", "the card has no PIV", "use another", 0},
+		"a wedged card": {func(t *testing.T, a *clienttest.Agent, m machine) {
+			a.Cards[0].State, a.Cards[0].Reason, a.Cards[0].Notes = "wedged", "no answer", []wire.Notice{{Message: "no answer"}}
+		}, stateBad, "card 7", "it is wedged: no answer", "take it out", 1},
+		"no pinentry": {func(t *testing.T, a *clienttest.Agent, m machine) {
+			check(t, os.Remove(m.path("/usr/bin/pinentry-curses")))
+		},
+			stateNote, "pinentry", "no pinentry is installed", "apt install pinentry-curses", 0},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Setenv("HOME", "/root")
+			t.Setenv("GNUPGHOME", "")
+			agent, m := withReaders(t, clienttest.NewCard(7))
+			onCard(agent, 7)
+			test.spoil(t, agent, m)
+			found, code := examineAt(agent.Socket, m)
+			if !found.has(test.state, test.subject, test.text) || code != test.code || !strings.Contains(found.hints(), test.hint) {
+				t.Errorf("got code %d and %+v, want %d and something %s that says %q, with hint %q", code, found, test.code, test.state, test.text, test.hint)
+			}
+			wantHints(t, found)
+		})
+	}
+}
+
+// Who has no key on a card need not have what cards take.
+func TestDoctorCardsUnused(t *testing.T) {
+	agent, m := withReaders(t)
+	agent.AddKey("alice", keys.TLSClient, keys.ES256)
+	check(t, os.Remove(m.path("/usr/sbin/pcscd")))
+	agent.Fail(wire.ListCards, &keys.Error{Kind: keys.DeviceAbsent, Message: "pcscd is not running"})
+	if found, code := examineAt(agent.Socket, m); code != exitDone || !found.has(stateNote, "pcscd", "is not installed") {
+		t.Errorf("got code %d and %+v", code, found)
+	}
+}
+
+func TestDoctorWithoutCards(t *testing.T) {
+	agent, _ := withAlice(t)
+	m := healthy(t)
+	if found, code := examineAt(agent.Socket, m); code != exitDone || !found.has(stateOK, "cards", "none is used: holdfast-piv") || strings.Contains(found.hints(), "pinentry") {
+		t.Errorf("got code %d and %+v", code, found)
+	}
+	put(t, m, "/sys/bus/usb/devices/1-4/idVendor", "1050\n")
+	if found, code := examineAt(agent.Socket, m); code != exitDone || !found.has(stateNote, "cards", "a YubiKey is plugged in; holdfast-piv") {
+		t.Errorf("with a YubiKey: got code %d and %+v", code, found)
+	}
+	put(t, m, "/usr/libexec/holdfast/holdfast-piv", "")
+	agent.Change("alice", func(k *wire.Key) { k.PIN = true })
+	if found, code := examineAt(agent.Socket, m); code != exitDone || !found.has(stateNote, "cards", "although holdfast-piv is installed") || !found.has(stateNote, "pinentry", "no pinentry") {
+		t.Errorf("switched off: got code %d and %+v", code, found)
+	}
+	if n := len(agent.Calls(wire.ListCards)); n != 0 {
+		t.Errorf("an agent without cards was asked for them %d times", n)
+	}
+}
+
+// A look at cards that takes for ever is given up, and said.
+func TestDoctorSilentCards(t *testing.T) {
+	var found findings
+	found.cardsFault(healthy(t), found.bad, "user", context.DeadlineExceeded)
+	if !found.has(stateBad, "cards", "has not looked at the cards within 20s") {
+		t.Errorf("got %+v", found)
+	}
+}
