@@ -66,6 +66,9 @@ type command struct {
 	extended bool // its length has three bytes: the answer need not be cut
 }
 
+// chainBit of the class says that more of the command is to come.
+const chainBit = 0x10
+
 var errAPDU = errors.New("malformed command")
 
 // parse reads an APDU of any of the seven cases of ISO 7816-4, 5.1. What it
@@ -106,14 +109,14 @@ func instructionOf(raw []byte) Instruction {
 	return Instruction(raw[1])
 }
 
-// chained adds a link of a command chain (CLA bit 5). It reports whether the
+// chained adds a link of a command chain (ISO 7816-4, 5.1.1). It reports whether the
 // command is complete; an incomplete one is answered by the status.
 func (c *Card) chained(cmd *command) (status, bool) {
 	begun := len(c.chain.data) > 0
 	if begun && cmd.ins != c.chain.ins {
 		c.chain, begun = command{}, false // another command ends the chain
 	}
-	if !begun && cmd.cla&0x10 == 0 {
+	if !begun && cmd.cla&chainBit == 0 {
 		return ok, true
 	}
 	if len(c.chain.data)+len(cmd.data) > maxData {
@@ -121,7 +124,7 @@ func (c *Card) chained(cmd *command) (status, bool) {
 		return noSpace, false
 	}
 	data := append(c.chain.data, cmd.data...)
-	if cmd.cla&0x10 != 0 {
+	if cmd.cla&chainBit != 0 {
 		c.chain = command{ins: cmd.ins, data: data}
 		return ok, false
 	}

@@ -129,7 +129,7 @@ func (c *Card) handle(raw []byte) ([]byte, status) {
 		return wrongLength.bytes(), wrongLength
 	case cmd.ins == GetResponse:
 		return c.getResponse(), ok
-	case cmd.cla&^0x10 != 0:
+	case cmd.cla&^chainBit != 0:
 		return noClass.bytes(), noClass
 	}
 	if s, complete := c.chained(&cmd); !complete {

@@ -33,11 +33,12 @@ type orders struct {
 	forge   func(*Statement)
 }
 
-// At makes the fault strike only at commands with this instruction.
+// At makes the fault strike only at commands with this instruction: of a chain,
+// at the last link.
 func (f Fault) At(ins Instruction) Fault { f.ins, f.anyIns = ins, false; return f }
 
-// Nth makes the fault strike at the n-th command that it could strike: 1 is
-// the next.
+// Nth makes the fault strike at the n-th APDU that it could strike: 1 is the
+// next.
 func (f Fault) Nth(n int) Fault { f.pass = n - 1; return f }
 
 // Lasting makes the fault strike again and again until [Card.Mend].
@@ -47,7 +48,9 @@ func fault(strike func(*occasion) ([]byte, bool)) Fault {
 	return Fault{anyIns: true, strike: strike}
 }
 
-// Removed pulls the card out before it does what it is told.
+// Removed pulls the card out before it does what it is told. vpcd then gives the
+// client an empty answer; errors come with the next command, and pcscd notices
+// within 0.4 s.
 func Removed() Fault {
 	return fault(func(*occasion) ([]byte, bool) { return nil, false })
 }
@@ -81,8 +84,9 @@ func Slow(d time.Duration) Fault {
 	})
 }
 
-// Answer gives these bytes for an answer and does nothing else: none, one,
-// garbage, up to 65,535, which is as much as vpcd carries.
+// Answer gives these bytes for an answer and does nothing else: one, garbage,
+// up to 65,535, which is as much as vpcd carries. None at all also takes the
+// card out: so does vpcd, to which it means that nobody is there.
 func Answer(b []byte) Fault {
 	b = append([]byte{}, b[:min(len(b), 65_535)]...) // not nil, which is no answer
 	return fault(func(*occasion) ([]byte, bool) { return b, true })
@@ -169,7 +173,7 @@ func (c *Card) Forge(change func(*Statement)) {
 // struck returns the fault that strikes this command, or nil.
 func (o *orders) struck(raw []byte) *Fault {
 	for i, f := range o.faults {
-		if !f.anyIns && f.ins != instructionOf(raw) {
+		if !f.anyIns && (f.ins != instructionOf(raw) || raw[0]&chainBit != 0) {
 			continue
 		}
 		if f.pass > 0 {

@@ -21,7 +21,6 @@ type journal struct {
 	commands []Command
 	counts   map[Instruction]int
 	pinTries int
-	resets   int
 }
 
 // record notes a command before anything is done with it, so that one which a
@@ -34,7 +33,9 @@ func (j *journal) record(raw []byte) {
 	if j.counts == nil {
 		j.counts = map[Instruction]int{}
 	}
-	j.counts[cmd.ins]++
+	if cmd.cla&chainBit == 0 {
+		j.counts[cmd.ins]++
+	}
 	if cmd.ins == Verify && len(cmd.data) > 0 {
 		j.pinTries++
 	}
@@ -52,7 +53,7 @@ func (c *Card) PINTries() int {
 }
 
 // Count returns how many commands with the instruction the card has received.
-// Each link of a chain counts.
+// A chain counts once, with its last link.
 func (c *Card) Count(ins Instruction) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -66,8 +67,8 @@ func (c *Card) Counts() map[Instruction]int {
 	return maps.Clone(c.counts)
 }
 
-// Commands returns the headers of the commands received, the oldest first: at
-// most the first 100,000.
+// Commands returns the headers of the commands received, the oldest first, each
+// link of a chain for itself: at most the first 100,000.
 func (c *Card) Commands() []Command {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -13,12 +13,13 @@ import (
 // Commands of pcscd's own socket (pcsc-lite 1.9, winscard_msg.h). Numbers are
 // in the machine's byte order.
 const (
-	pcscEstablish = 0x01
-	pcscConnect   = 0x04
-	pcscBegin     = 0x07
-	pcscTransmit  = 0x09
-	pcscVersion   = 0x11
-	pcscReaders   = 0x12
+	pcscEstablish  = 0x01
+	pcscConnect    = 0x04
+	pcscDisconnect = 0x06
+	pcscBegin      = 0x07
+	pcscTransmit   = 0x09
+	pcscVersion    = 0x11
+	pcscReaders    = 0x12
 )
 
 // Constants of the PC/SC interface (pcsclite.h).
@@ -79,22 +80,39 @@ func dialPCSC(socket string) (*pcscClient, error) {
 	return c, nil
 }
 
-func (c *pcscClient) close() { c.conn.Close() }
+// close gives the card back and hangs up. When it returns, pcscd lets others
+// have the card.
+func (c *pcscClient) close() {
+	if c == nil {
+		return
+	}
+	if c.card != 0 {
+		body := struct {
+			Card        int32
+			Disposition uint32 // 0 leaves the card as it is
+			Result      uint32
+		}{Card: c.card}
+		_ = c.call(pcscDisconnect, &body) // a card that is gone needs none
+	}
+	c.conn.Close()
+}
 
-// send writes a command and its body; read reads what comes back.
-func (c *pcscClient) send(command uint32, body ...any) error {
-	var b bytes.Buffer
-	for _, part := range body {
-		if err := binary.Write(&b, binary.NativeEndian, part); err != nil {
+// send writes a command: the size of its body, its number, its body, and what
+// comes after the body.
+func (c *pcscClient) send(command uint32, body any, after ...byte) error {
+	m := make([]byte, 8)
+	if body != nil {
+		var err error
+		if m, err = binary.Append(m, binary.NativeEndian, body); err != nil {
 			return err
 		}
 	}
-	header := binary.NativeEndian.AppendUint32(nil, uint32(b.Len()))
-	header = binary.NativeEndian.AppendUint32(header, command)
+	binary.NativeEndian.PutUint32(m, uint32(len(m)-8))
+	binary.NativeEndian.PutUint32(m[4:], command)
 	if err := c.conn.SetDeadline(time.Now().Add(pcscPatience)); err != nil {
 		return err
 	}
-	_, err := c.conn.Write(append(header, b.Bytes()...))
+	_, err := c.conn.Write(append(m, after...))
 	return err
 }
 
@@ -111,7 +129,7 @@ func (c *pcscClient) call(command uint32, body any) error {
 // readers lists the readers that pcscd has.
 func (c *pcscClient) readers() ([]readerState, error) {
 	var all [maxReaders]readerState
-	if err := c.send(pcscReaders); err != nil {
+	if err := c.send(pcscReaders, nil); err != nil {
 		return nil, err
 	}
 	if err := c.read(&all); err != nil {
@@ -160,8 +178,11 @@ func (c *pcscClient) connect(reader string, share uint32) error {
 	if err := c.call(pcscConnect, &body); err != nil {
 		return err
 	}
+	if err := result(body.Result); err != nil {
+		return err
+	}
 	c.card = body.Card
-	return result(body.Result)
+	return nil
 }
 
 // begin starts a transaction: other clients that share the card wait.
@@ -188,7 +209,7 @@ func (c *pcscClient) transmit(apdu []byte) ([]byte, error) {
 	}
 	const pci = uint32(2 * unsafe.Sizeof(uintptr(0))) // SCARD_IO_REQUEST: two longs
 	h := header{c.card, protocolT1, pci, uint32(len(apdu)), 0, pci, 65_546, 0}
-	if err := c.send(pcscTransmit, h, apdu); err != nil {
+	if err := c.send(pcscTransmit, h, apdu...); err != nil {
 		return nil, err
 	}
 	if err := c.read(&h); err != nil {

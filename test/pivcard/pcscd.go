@@ -3,6 +3,7 @@ package pivcard
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -27,9 +28,15 @@ const (
 	perEntry  = 2
 )
 
-// readerName is how the readers' names begin; pcscd adds the number of the
-// entry and of the slot.
-const readerName = "Yubico YubiKey OTP+FIDO+CCID"
+// entryName names a configuration entry; pcscd adds 00 and the number of the
+// slot, whatever other entries there are.
+func entryName(slot int) string {
+	const name = "Yubico YubiKey OTP+FIDO+CCID"
+	if entry := slot / perEntry; entry > 0 {
+		return fmt.Sprintf("%s (%d)", name, entry+1)
+	}
+	return name
+}
 
 // launchScript runs in namespaces of its own: vpcd listens on all addresses,
 // pcscd's socket has a fixed place, and neither is the machine's.
@@ -40,38 +47,53 @@ mount --bind "$1" /run/pcscd && exec pcscd --foreground --config "$2"`
 type pcscd struct {
 	cmd    *exec.Cmd
 	socket string
-	output bytes.Buffer
+	log    string        // what it and its driver say
 	done   chan struct{} // closed when the process has ended
 }
 
-// configure writes pcscd's configuration for the readers.
-func configure(dir string, slots int) error {
+// configure writes pcscd's configuration for the readers. Each entry but the
+// first has a copy of the driver in dir: a driver knows the slots of one entry
+// only.
+func configure(dir, conf string, slots int) error {
+	library, err := os.ReadFile(driver)
+	if err != nil {
+		return fmt.Errorf("%w: install the packages pcscd and vsmartcard-vpcd", err)
+	}
 	var b bytes.Buffer
 	for slot := 0; slot < slots; slot += perEntry {
-		fmt.Fprintf(&b, "FRIENDLYNAME %q\nDEVICENAME /dev/null:%#x\nLIBPATH %s\nCHANNELID %#x\n\n",
-			readerName, firstPort+slot, driver, firstPort+slot)
+		port, path := firstPort+slot, driver
+		if slot > 0 {
+			path = filepath.Join(dir, fmt.Sprintf("vpcd-%d.so", port))
+			if err := os.WriteFile(path, library, 0o755); err != nil {
+				return err
+			}
+		}
+		fmt.Fprintf(&b, "FRIENDLYNAME %q\nDEVICENAME /dev/null:%#x\nLIBPATH %s\nCHANNELID %#x\n\n", entryName(slot), port, path, port)
 	}
-	return os.WriteFile(filepath.Join(dir, "readers"), b.Bytes(), 0o600)
+	return os.WriteFile(filepath.Join(conf, "readers"), b.Bytes(), 0o600)
 }
 
 // driver is vpcd, as Debian installs it.
 const driver = "/usr/lib/pcsc/drivers/serial/libifdvpcd.so"
 
-// launchPCSCD starts a pcscd with its socket in run and its configuration in
-// conf, and waits until it has the readers.
-func launchPCSCD(run, conf string, slots int) (*pcscd, error) {
+// launchPCSCD starts a pcscd with its socket in dir/run and its configuration in
+// dir/conf, and waits until it has the readers.
+func launchPCSCD(dir string, slots int) (*pcscd, error) {
 	if os.Geteuid() != 0 {
-		return nil, fmt.Errorf("a pcscd of one's own needs root, for its namespaces")
+		return nil, errors.New("a pcscd of one's own needs root, for its namespaces")
 	}
-	if _, err := os.Stat(driver); err != nil {
-		return nil, fmt.Errorf("%w: install the packages pcscd and vsmartcard-vpcd", err)
-	}
-	p := &pcscd{socket: filepath.Join(run, "pcscd.comm"), done: make(chan struct{})}
+	run := filepath.Join(dir, "run")
+	p := &pcscd{socket: filepath.Join(run, "pcscd.comm"), log: filepath.Join(dir, "pcscd.log"), done: make(chan struct{})}
 	os.Remove(p.socket) // a killed pcscd leaves them behind
 	os.Remove(filepath.Join(run, "pcscd.pid"))
-	p.cmd = exec.Command("unshare", "--net", "--mount", "sh", "-c", launchScript, "sh", run, conf)
+	log, err := os.Create(p.log)
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	p.cmd = exec.Command("unshare", "--net", "--mount", "sh", "-c", launchScript, "sh", run, filepath.Join(dir, "conf"))
 	p.cmd.Env = append(os.Environ(), "PATH="+os.Getenv("PATH")+":/usr/sbin:/sbin")
-	p.cmd.Stdout, p.cmd.Stderr = &p.output, &p.output
+	p.cmd.Stdout, p.cmd.Stderr = log, log
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	started := make(chan error)
 	go p.run(started)
@@ -79,6 +101,15 @@ func launchPCSCD(run, conf string, slots int) (*pcscd, error) {
 		return nil, err
 	}
 	return p, p.ready(slots)
+}
+
+// said is the end of what pcscd and its driver have said, for errors.
+func (p *pcscd) said() string {
+	b, err := os.ReadFile(p.log)
+	if err != nil {
+		return err.Error()
+	}
+	return string(b[max(0, len(b)-2000):])
 }
 
 // run starts the process and waits for it on one thread: the kernel sends the
@@ -110,29 +141,29 @@ func (p *pcscd) ready(slots int) error {
 
 // until waits for the readers to be as wanted.
 func (p *pcscd) until(wanted func([]readerState) bool) error {
+	var c *pcscClient
+	var readers []readerState
+	defer func() { c.close() }()
 	for deadline := time.Now().Add(patience); ; {
-		readers, err := p.readers()
+		var err error
+		if c == nil {
+			c, err = dialPCSC(p.socket)
+		}
+		if err == nil {
+			readers, err = c.readers()
+		}
 		if err == nil && wanted(readers) {
 			return nil
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("pcscd: not so within %v: %v: %s", patience, err, p.output.Bytes())
+			return fmt.Errorf("pcscd: %q are not as wanted within %v: %v: %s", names(readers), patience, err, p.said())
 		}
 		select {
 		case <-p.done:
-			return fmt.Errorf("pcscd ended: %s", p.output.Bytes())
+			return fmt.Errorf("pcscd ended: %s", p.said())
 		case <-time.After(2 * time.Millisecond):
 		}
 	}
-}
-
-func (p *pcscd) readers() ([]readerState, error) {
-	c, err := dialPCSC(p.socket)
-	if err != nil {
-		return nil, err
-	}
-	defer c.close()
-	return c.readers()
 }
 
 // dial connects to a reader's port. The goroutine's thread goes into pcscd's
@@ -183,4 +214,12 @@ func loopbackUp() error {
 	}
 	lo.SetUint16(unix.IFF_UP)
 	return unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, lo)
+}
+
+func names(readers []readerState) []string {
+	var all []string
+	for _, r := range readers {
+		all = append(all, r.name())
+	}
+	return all
 }

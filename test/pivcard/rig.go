@@ -62,11 +62,11 @@ func New(dir string, slots int) (*Rig, error) {
 			return nil, err
 		}
 	}
-	if err := errors.Join(configure(r.conf(), r.slots), os.WriteFile(r.RootFile(), r.Maker.PEM(), 0o644)); err != nil {
+	if err := errors.Join(configure(r.dir, r.conf(), r.slots), os.WriteFile(r.RootFile(), r.Maker.PEM(), 0o644)); err != nil {
 		return nil, err
 	}
 	r.cards = make([]*insertion, r.slots)
-	p, err := launchPCSCD(r.run(), r.conf(), r.slots)
+	p, err := launchPCSCD(r.dir, r.slots)
 	if err != nil {
 		return nil, err
 	}
@@ -97,7 +97,7 @@ func (r *Rig) RootFile() string { return filepath.Join(r.dir, "attestation-root.
 
 // Reader returns a reader's name; slots count from 0.
 func (r *Rig) Reader(slot int) string {
-	return fmt.Sprintf("%s %02X %02X", readerName, slot/perEntry, slot%perEntry)
+	return fmt.Sprintf("%s 00 %02X", entryName(slot), slot%perEntry)
 }
 
 // ReaderOf returns the name of the reader that the card is in, or "".
@@ -194,17 +194,13 @@ func (r *Rig) slotOf(c *Card) int {
 	return -1
 }
 
-// collect frees the readers of cards that a fault has removed.
+// collect frees the readers of cards that a fault has removed. Those that were
+// in when pcscd was stopped are still in.
 func (r *Rig) collect() {
 	for slot, i := range r.cards {
-		if i == nil {
-			continue
-		}
-		select {
-		case <-i.left:
+		if i != nil && i.fallen() {
 			<-i.done
 			r.cards[slot] = nil
-		default:
 		}
 	}
 }
@@ -218,6 +214,7 @@ func (r *Rig) StopPCSCD() {
 }
 
 func (r *Rig) stop() {
+	r.collect()
 	if r.proc != nil {
 		r.proc.kill()
 		r.proc = nil
@@ -234,9 +231,8 @@ func (r *Rig) stop() {
 func (r *Rig) Restart() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.collect()
 	r.stop()
-	p, err := launchPCSCD(r.run(), r.conf(), r.slots)
+	p, err := launchPCSCD(r.dir, r.slots)
 	if err != nil {
 		return r.report(err)
 	}

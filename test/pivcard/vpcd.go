@@ -52,8 +52,8 @@ func (i *insertion) serve() {
 		if answer == nil {
 			continue
 		}
-		if err := writeMessage(i.conn, answer); err != nil {
-			return
+		if err := writeMessage(i.conn, answer); err != nil || len(answer) == 0 {
+			return // vpcd would wait for the bytes of an empty answer
 		}
 	}
 }
@@ -63,6 +63,18 @@ func (i *insertion) end() {
 	i.once.Do(func() { close(i.gone) })
 	i.conn.Close()
 	<-i.done
+}
+
+// fallen reports whether the card has left, or is about to, without end.
+func (i *insertion) fallen() bool { return closed(i.left) && !closed(i.gone) }
+
+func closed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
 }
 
 // message does what the reader says. No answer is due when it is nil.
