@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"log/slog"
+	"net"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -328,6 +330,26 @@ func TestSilentBus(t *testing.T) {
 	f.stop()
 	bus.Signal(syscall.SIGCONT)
 	f.untilHeld(l, false)
+}
+
+// A bus that never says anything is given up on, and tried again.
+func TestBusThatNeverAnswers(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "bus")
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := follow(t, "unix:path="+path, logind.Options{}, nil)
+	for range 2 {
+		conn, err := l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+	}
+	f.until("it is said", func() bool { return strings.Contains(f.log.String(), "authenticate to the system bus") })
+	f.stop()
+	l.Close()
 }
 
 // Only a Unix socket is a bus for the agent.
