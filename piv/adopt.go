@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"holdfast/agent/keys"
-	"holdfast/piv/attestation"
 	"holdfast/piv/wire"
 )
 
@@ -21,7 +20,7 @@ func (p *PIV) Import(ctx context.Context, t keys.Template, file []byte, allowImp
 	if err != nil {
 		return keys.Material{}, err
 	}
-	reply, _, err := c.worker.ask(ctx, c.serial, wire.Request{Op: wire.Slot, Slot: ref.slot, Attest: true}, p.brief())
+	reply, _, err := c.worker.ask(ctx, c.serial, wire.Request{Op: wire.Slot, Slot: ref.slot, Attest: true}, p.reading())
 	if err != nil {
 		return keys.Material{}, err
 	}
@@ -68,12 +67,7 @@ func (k *key) suits(t keys.Template) error {
 	if _, err := keys.SchemeFor(k.algorithm, t.Purpose); err != nil {
 		return err
 	}
-	for _, note := range attestation.Warnings(k.Firmware, k.algorithm) {
-		if note.Weak {
-			return &keys.Error{Kind: keys.Unsupported, Message: note.Message, Hint: note.Hint}
-		}
-	}
-	return nil
+	return weak(k.Firmware, k.algorithm)
 }
 
 // Check compares the record with the card's statement in it, and with what the
@@ -90,7 +84,7 @@ func (p *PIV) Check(ctx context.Context, m keys.Material) error {
 	if err != nil {
 		return err
 	}
-	reply, _, err := c.worker.ask(ctx, k.Serial, wire.Request{Op: wire.Slot, Slot: k.Slot}, p.brief())
+	reply, _, err := c.worker.ask(ctx, k.Serial, wire.Request{Op: wire.Slot, Slot: k.Slot}, p.reading())
 	if err != nil {
 		return err
 	}

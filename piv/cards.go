@@ -1,9 +1,7 @@
 package piv
 
 import (
-	"bytes"
 	"context"
-	"crypto/x509"
 	"fmt"
 	"sync"
 
@@ -51,7 +49,7 @@ func (s *scanner) inventory() (known []card, others []keys.Card, err error) {
 
 // inspect asks one card about itself.
 func (p *PIV) inspect(ctx context.Context, c card) keys.Card {
-	reply, _, err := c.worker.ask(ctx, c.serial, wire.Request{Op: wire.Inspect}, p.brief())
+	reply, _, err := c.worker.ask(ctx, c.serial, wire.Request{Op: wire.Inspect}, p.inspecting())
 	if err == nil && reply.Card == nil {
 		err = silent("itself")
 	}
@@ -70,13 +68,19 @@ func (p *PIV) inspect(ctx context.Context, c card) keys.Card {
 	return noted(found)
 }
 
+// inspecting is how long a look at the whole card may take: it reads each slot and
+// its certificate.
+func (p *PIV) inspecting() patience {
+	return patience{limit: p.config.limits.inspect, grace: p.config.limits.grace, repeat: true}
+}
+
 // attests has the card prove that it made one of its keys, if it says so of any.
 func (p *PIV) attests(ctx context.Context, c card, found keys.Card) *bool {
 	for _, s := range found.Slots {
 		if s.Generated == nil || !*s.Generated || s.Public == nil {
 			continue
 		}
-		reply, _, err := c.worker.ask(ctx, c.serial, wire.Request{Op: wire.Slot, Slot: s.Slot, Attest: true}, p.brief())
+		reply, _, err := c.worker.ask(ctx, c.serial, wire.Request{Op: wire.Slot, Slot: s.Slot, Attest: true}, p.reading())
 		if err != nil {
 			return nil
 		}
@@ -101,9 +105,12 @@ func noted(c keys.Card) keys.Card {
 		return c
 	}
 	setup := fmt.Sprintf("holdfast piv setup --card %d", c.Serial)
-	for name, is := range map[string]*bool{"PIN": c.DefaultPIN, "PUK": c.DefaultPUK, "management key": c.DefaultManagement} {
-		if is != nil && *is {
-			add("the "+name+" is the factory's, which everybody knows", setup)
+	for _, secret := range []struct {
+		name    string
+		factory *bool
+	}{{"PIN", c.DefaultPIN}, {"PUK", c.DefaultPUK}, {"management key", c.DefaultManagement}} {
+		if secret.factory != nil && *secret.factory {
+			add("the "+secret.name+" is the factory's, which everybody knows", setup)
 		}
 	}
 	if c.PINTries != nil && *c.PINTries <= fewTries {
@@ -119,75 +126,4 @@ func noted(c keys.Card) keys.Card {
 		add(w.Message, w.Hint)
 	}
 	return c
-}
-
-// SetUp implements keys.CardHolder. A new management key is made in any case.
-func (p *PIV) SetUp(ctx context.Context, serial uint32, s keys.CardSetUp) error {
-	for _, secret := range []struct {
-		name     string
-		new, old []byte
-	}{{"PIN", s.PIN, s.OldPIN}, {"PUK", s.PUK, s.OldPUK}} {
-		if err := keys.CheckCardPIN(secret.new); err != nil {
-			return err
-		}
-		if len(secret.old) > 0 {
-			if err := keys.CheckCardPIN(secret.old); err != nil {
-				return err
-			}
-		}
-		if factory[secret.name] == string(secret.new) {
-			return &keys.Error{Kind: keys.BadRequest, Message: "the new " + secret.name + " is the factory's, which everybody knows", Hint: "choose another one"}
-		}
-	}
-	return p.manage(ctx, serial, wire.Request{
-		Op: wire.SetUp, Old: s.OldPIN, OldPUK: s.OldPUK, ManagementKey: s.OldManagementKey, PIN: s.PIN, PUK: s.PUK,
-	})
-}
-
-// maxCertificate is how long a certificate may be, in bytes: a PIV data object
-// holds less than 3 KiB.
-const maxCertificate = 3 << 10
-
-// StoreCertificate implements keys.CardHolder. The certificate must be about the
-// key.
-func (p *PIV) StoreCertificate(ctx context.Context, m keys.Material, certificate, pin []byte) error {
-	k, err := parse(m)
-	if err != nil {
-		return err
-	}
-	if err := k.certifiedBy(certificate); err != nil {
-		return err
-	}
-	if len(pin) > 0 {
-		if err := keys.CheckCardPIN(pin); err != nil {
-			return err
-		}
-	}
-	c, err := p.scanner.find(ctx, k.Serial)
-	if err != nil {
-		return err
-	}
-	if len(pin) == 0 && !c.worker.usable(k.id) {
-		return &keys.Error{Kind: keys.PINRequired, Message: fmt.Sprintf("card %d wants its PIN before it stores a certificate", k.Serial), Hint: "unlock the key, or give the PIN"}
-	}
-	_, _, err = c.worker.ask(ctx, k.Serial, wire.Request{
-		Op: wire.Certificate, Slot: k.Slot, Public: k.public, PINPolicy: k.PINPolicy, Certificate: certificate, PIN: pin,
-	}, p.brief())
-	return err
-}
-
-// certifiedBy refuses what is no certificate of the key.
-func (k *key) certifiedBy(der []byte) error {
-	if len(der) > maxCertificate {
-		return &keys.Error{Kind: keys.BadRequest, Message: fmt.Sprintf("a certificate of %d bytes does not fit on a card", len(der))}
-	}
-	certificate, err := x509.ParseCertificate(der)
-	if err != nil {
-		return &keys.Error{Kind: keys.BadRequest, Message: "the certificate cannot be read", Err: err}
-	}
-	public, err := x509.MarshalPKIXPublicKey(certificate.PublicKey)
-	if err != nil || !bytes.Equal(public, k.public) {
-		return &keys.Error{Kind: keys.KeyMismatch, Message: "the certificate is about another key"}
-	}
-	return nil
 }

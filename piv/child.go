@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -67,20 +68,22 @@ func startChild(c Config) (*child, error) {
 		return nil, err
 	}
 	k := &child{cmd: cmd, in: ours, waiting: map[uint64]chan *wire.Reply{}, ended: make(chan struct{})}
-	said := make(chan struct{})
-	log := c.Log.With("child", cmd.Process.Pid)
-	go func() { logLines(log, stderr); close(said) }()
-	go func() {
-		k.kill(k.listen(stdout))
-		<-said
-		k.reap()
-		level := slog.LevelWarn
-		if errors.Is(k.why(), errStopped) || errors.Is(k.why(), errAbandoned) {
-			level = slog.LevelDebug
-		}
-		log.Log(context.Background(), level, "holdfast-piv ended", "why", k.why(), "state", cmd.ProcessState.String())
-	}()
+	go k.run(stdout, stderr, c.Log.With("child", cmd.Process.Pid))
 	return k, nil
+}
+
+// run hears what the child has to say until it ends, and reaps it.
+func (c *child) run(stdout, stderr io.Reader, log *slog.Logger) {
+	said := make(chan struct{})
+	go func() { logLines(log, stderr); close(said) }()
+	c.kill(c.listen(stdout))
+	<-said
+	why, level := c.why(), slog.LevelWarn
+	if errors.Is(why, errStopped) || errors.Is(why, errAbandoned) {
+		level = slog.LevelDebug
+	}
+	c.reap()
+	log.Log(context.Background(), level, "holdfast-piv ended", "why", why, "state", c.cmd.ProcessState.String())
 }
 
 // childEnv is all that libpcsclite may want to know: no PATH, nothing of the

@@ -29,8 +29,9 @@ func newKeeper(c Config) *keeper { return &keeper{config: c, turn: make(chan str
 // A patience is how long a request may take, and what happens when nobody waits
 // for it any more.
 type patience struct {
-	limit time.Duration
-	grace time.Duration // to finish it all the same
+	limit  time.Duration
+	grace  time.Duration // to finish it all the same
+	repeat bool          // once, when the child ended before it answered: nothing is spent by that
 }
 
 // do sends r when the requests before it are answered, and waits for the reply
@@ -159,11 +160,15 @@ func (k *keeper) proves(c *child) bool {
 	return k.now == c && !c.dead()
 }
 
-// kill ends the child, now and for good, whatever it does.
-func (k *keeper) kill() {
-	if c := k.shut(); c != nil {
-		c.kill(errStopped)
+// kill ends the child, now and for good, whatever it does. reaped returns when it
+// is gone.
+func (k *keeper) kill() (reaped func()) {
+	c := k.shut()
+	if c == nil {
+		return func() {}
 	}
+	c.kill(errStopped)
+	return func() { <-c.ended }
 }
 
 // close ends the child for good, and returns when it is reaped.

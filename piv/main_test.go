@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -14,6 +15,9 @@ import (
 var program string
 
 func TestMain(m *testing.M) {
+	if name := filepath.Base(os.Args[0]); strings.HasPrefix(name, scriptPrefix) {
+		os.Exit(runScripted(os.Args[0]))
+	}
 	os.Exit(func() int {
 		dir, err := os.MkdirTemp("", "holdfast-piv-")
 		if err != nil {

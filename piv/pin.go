@@ -2,7 +2,6 @@ package piv
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"time"
 
@@ -38,7 +37,7 @@ func (p *PIV) Unlock(ctx context.Context, m keys.Material, pin []byte, until tim
 	epoch := r.worker.epoch()
 	_, c, err := r.worker.ask(ctx, k.Serial, wire.Request{
 		Op: wire.Unlock, Slot: k.Slot, Public: k.public, PINPolicy: k.PINPolicy, PIN: pin, Until: until,
-	}, p.brief())
+	}, p.proving())
 	if err != nil {
 		return err
 	}
@@ -69,57 +68,4 @@ func (p *PIV) Lock(m *keys.Material) {
 		}
 	}
 	all.Wait()
-}
-
-// ChangePIN implements keys.CardHolder. What was unlocked on the card is locked.
-func (p *PIV) ChangePIN(ctx context.Context, serial uint32, old, new []byte) error {
-	return p.change(ctx, serial, "PIN", wire.Request{Op: wire.ChangePIN, Old: old, New: new})
-}
-
-// ChangePUK implements keys.CardHolder.
-func (p *PIV) ChangePUK(ctx context.Context, serial uint32, old, new []byte) error {
-	return p.change(ctx, serial, "PUK", wire.Request{Op: wire.ChangePUK, Old: old, New: new})
-}
-
-// Unblock implements keys.CardHolder. What was unlocked on the card is locked.
-func (p *PIV) Unblock(ctx context.Context, serial uint32, puk, new []byte) error {
-	return p.change(ctx, serial, "PIN", wire.Request{Op: wire.Unblock, Old: puk, New: new})
-}
-
-// change replaces a PIN or PUK, which the request's New is to be.
-func (p *PIV) change(ctx context.Context, serial uint32, what string, request wire.Request) error {
-	for _, secret := range [][]byte{request.Old, request.New} {
-		if err := keys.CheckCardPIN(secret); err != nil {
-			return err
-		}
-	}
-	if factory[what] == string(request.New) {
-		return &keys.Error{Kind: keys.BadRequest, Message: fmt.Sprintf("the new %s is the factory's, which everybody knows", what), Hint: "choose another one"}
-	}
-	return p.manage(ctx, serial, request)
-}
-
-// factory is what every new YubiKey is delivered with (developers.yubico.com/PIV,
-// "YubiKey and PIV").
-var factory = map[string]string{"PIN": "123456", "PUK": "12345678"}
-
-// manage sends a request that changes the card's secrets. What was unlocked with
-// the old ones is locked, whether or not it succeeds.
-func (p *PIV) manage(ctx context.Context, serial uint32, request wire.Request) error {
-	r, err := p.scanner.find(ctx, serial)
-	if err != nil {
-		return aboutCard(err, serial)
-	}
-	_, _, err = r.worker.ask(ctx, r.serial, request, p.brief())
-	r.worker.forget("")
-	r.worker.lock("")
-	return err
-}
-
-// aboutCard rewords an error that is about a key: a whole card was meant.
-func aboutCard(err error, serial uint32) error {
-	if keys.KindOf(err) != keys.KeyMismatch {
-		return err
-	}
-	return &keys.Error{Kind: keys.DeviceAbsent, Message: fmt.Sprintf("card %d is in no reader", serial), Hint: fmt.Sprintf("insert card %d", serial)}
 }

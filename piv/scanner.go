@@ -81,19 +81,19 @@ func (s *scanner) run() {
 			wait, failures = longestWait, 0
 			continue
 		}
-		// A child that ended by itself is replaced at once, for nothing has changed.
+		// A child that ended by itself is replaced, for nothing has changed.
 		wait = 0
-		if failures++; failures > 1 || keys.KindOf(err) == keys.DeviceAbsent {
+		if failures++; failures > 2 || keys.KindOf(err) == keys.DeviceAbsent {
 			s.lose(err)
-			s.pause()
+			s.pause(min(100*time.Millisecond<<min(failures, 10), s.config.limits.absent))
 		}
 	}
 }
 
 // pause waits until it is time to look for pcscd again. There is no event for
 // that: it may not even be installed.
-func (s *scanner) pause() {
-	timer := time.NewTimer(s.config.limits.absent)
+func (s *scanner) pause(d time.Duration) {
+	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
@@ -157,7 +157,9 @@ func (s *scanner) replace(now map[string]*reader) {
 		if now[name] == r {
 			continue
 		}
-		r.worker.kill()
+		if reaped := r.worker.kill(); !s.closed {
+			s.work.Go(reaped)
+		}
 		if r.timer != nil {
 			r.timer.Stop()
 		}

@@ -2,7 +2,6 @@ package piv
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"holdfast/agent/keys"
@@ -30,9 +29,6 @@ func (p *PIV) Sign(ctx context.Context, m keys.Material, s keys.Scheme, digest [
 		Op: wire.Sign, Slot: k.Slot, Public: k.public, Scheme: s, Digest: digest, PINPolicy: k.PINPolicy, TouchPolicy: k.TouchPolicy,
 	}
 	reply, _, err := r.worker.ask(ctx, k.Serial, request, p.signing(k))
-	if err != nil && p.again(ctx, r, k, err) {
-		reply, _, err = r.worker.ask(ctx, k.Serial, request, p.signing(k))
-	}
 	if err != nil {
 		return nil, r.worker.refused(k, err)
 	}
@@ -53,37 +49,33 @@ func (k *key) fits(s keys.Scheme, digest []byte) error {
 }
 
 // signing is how long a signature may take. The wait for a touch is ended at
-// once when nobody waits for the signature.
+// once when nobody waits for the signature, and none is asked for twice.
 func (p *PIV) signing(k *key) patience {
 	if k.TouchPolicy != keys.PolicyNever {
 		return patience{limit: p.config.limits.touch}
 	}
-	return p.brief()
+	return p.reading()
 }
 
-// brief is how long everything takes that waits for nobody.
-func (p *PIV) brief() patience {
+// reading is how long it takes to learn something that can be asked for again.
+func (p *PIV) reading() patience {
+	return patience{limit: p.config.limits.operation, grace: p.config.limits.grace, repeat: true}
+}
+
+// proving is for requests that hold a PIN or change the card: they are made once.
+func (p *PIV) proving() patience {
 	return patience{limit: p.config.limits.operation, grace: p.config.limits.grace}
 }
 
-// again reports whether to ask once more: another child may do better than one
-// that crashed. It is no use when the PIN went with it, and is not tried where it
-// would ask for a second touch.
-func (p *PIV) again(ctx context.Context, r card, k *key, err error) bool {
-	died := errors.Is(err, errGone) || errors.Is(err, errNonsense)
-	return died && ctx.Err() == nil && k.TouchPolicy == keys.PolicyNever && (!k.wantsPIN() || r.worker.usable(k.id))
-}
-
-// refused turns the failure of a signature into what the caller can do about it:
-// a key whose PIN is gone, because the card or the child says so, wants it again.
+// refused turns the failure of a signature into what the caller can do about it.
 func (w *worker) refused(k *key, err error) error {
-	kind := keys.KindOf(err)
-	if kind == keys.PINRequired || kind == keys.PINBlocked {
+	switch kind := keys.KindOf(err); {
+	case kind == keys.PINRequired || kind == keys.PINBlocked: // the child has dropped the PIN, or is a new one
 		w.forget(k.id)
-		return err
-	}
-	if k.wantsPIN() && (errors.Is(err, errGone) || errors.Is(err, errNonsense)) {
+	case k.wantsPIN() && died(err):
 		return &keys.Error{Kind: keys.PINRequired, Message: "the process that held the card's PIN ended", Hint: hintUnlock, Err: err}
+	case k.TouchPolicy != keys.PolicyNever && kind == keys.Deadline:
+		return &keys.Error{Kind: keys.TouchTimeout, Message: fmt.Sprintf("nobody touched card %d in time", k.Serial), Hint: "try again, and touch the card while it blinks", Err: err}
 	}
 	return err
 }

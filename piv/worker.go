@@ -42,11 +42,17 @@ func newWorker(c Config, reader string) *worker {
 func (w *worker) ask(ctx context.Context, serial uint32, r wire.Request, p patience) (*wire.Reply, *child, error) {
 	r.Reader, r.Serial = w.reader, serial
 	reply, c, err := w.do(ctx, r, p)
+	if died(err) && p.repeat && ctx.Err() == nil {
+		reply, c, err = w.do(ctx, r, p)
+	}
 	if err == nil && reply.Error != nil {
 		return nil, c, reply.Error.Keys()
 	}
 	return reply, c, err
 }
+
+// died reports whether a child ended by itself, or was killed for its nonsense.
+func died(err error) bool { return errors.Is(err, errGone) || errors.Is(err, errNonsense) }
 
 // hear learns from how a request went.
 func (w *worker) hear(reply *wire.Reply, err error) {

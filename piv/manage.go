@@ -1,0 +1,135 @@
+package piv
+
+import (
+	"bytes"
+	"context"
+	"crypto/x509"
+	"fmt"
+
+	"holdfast/agent/keys"
+	"holdfast/piv/wire"
+)
+
+// ChangePIN implements keys.CardHolder. What was unlocked on the card is locked.
+func (p *PIV) ChangePIN(ctx context.Context, serial uint32, old, new []byte) error {
+	return p.change(ctx, serial, "PIN", wire.Request{Op: wire.ChangePIN, Old: old, New: new})
+}
+
+// ChangePUK implements keys.CardHolder.
+func (p *PIV) ChangePUK(ctx context.Context, serial uint32, old, new []byte) error {
+	return p.change(ctx, serial, "PUK", wire.Request{Op: wire.ChangePUK, Old: old, New: new})
+}
+
+// Unblock implements keys.CardHolder. What was unlocked on the card is locked.
+func (p *PIV) Unblock(ctx context.Context, serial uint32, puk, new []byte) error {
+	return p.change(ctx, serial, "PIN", wire.Request{Op: wire.Unblock, Old: puk, New: new})
+}
+
+// change replaces a PIN or PUK, which the request's New is to be.
+func (p *PIV) change(ctx context.Context, serial uint32, what string, request wire.Request) error {
+	for _, secret := range [][]byte{request.Old, request.New} {
+		if err := keys.CheckCardPIN(secret); err != nil {
+			return err
+		}
+	}
+	if factory[what] == string(request.New) {
+		return &keys.Error{Kind: keys.BadRequest, Message: fmt.Sprintf("the new %s is the factory's, which everybody knows", what), Hint: "choose another one"}
+	}
+	return p.manage(ctx, serial, request)
+}
+
+// factory is what every new YubiKey is delivered with (developers.yubico.com/PIV,
+// "YubiKey and PIV").
+var factory = map[string]string{"PIN": "123456", "PUK": "12345678"}
+
+// manage sends a request that changes the card's secrets. What was unlocked with
+// the old ones is locked, whether or not it succeeds.
+func (p *PIV) manage(ctx context.Context, serial uint32, request wire.Request) error {
+	r, err := p.scanner.find(ctx, serial)
+	if err != nil {
+		return aboutCard(err, serial)
+	}
+	_, _, err = r.worker.ask(ctx, r.serial, request, patience{limit: p.config.limits.inspect, grace: p.config.limits.grace})
+	r.worker.forget("")
+	r.worker.lock("")
+	return err
+}
+
+// aboutCard rewords an error that is about a key: a whole card was meant.
+func aboutCard(err error, serial uint32) error {
+	if keys.KindOf(err) != keys.KeyMismatch {
+		return err
+	}
+	return &keys.Error{Kind: keys.DeviceAbsent, Message: fmt.Sprintf("card %d is in no reader", serial), Hint: fmt.Sprintf("insert card %d", serial)}
+}
+
+// SetUp implements keys.CardHolder. A new management key is made in any case.
+func (p *PIV) SetUp(ctx context.Context, serial uint32, s keys.CardSetUp) error {
+	for _, secret := range []struct {
+		name     string
+		new, old []byte
+	}{{"PIN", s.PIN, s.OldPIN}, {"PUK", s.PUK, s.OldPUK}} {
+		if err := keys.CheckCardPIN(secret.new); err != nil {
+			return err
+		}
+		if len(secret.old) > 0 {
+			if err := keys.CheckCardPIN(secret.old); err != nil {
+				return err
+			}
+		}
+		if factory[secret.name] == string(secret.new) {
+			return &keys.Error{Kind: keys.BadRequest, Message: "the new " + secret.name + " is the factory's, which everybody knows", Hint: "choose another one"}
+		}
+	}
+	return p.manage(ctx, serial, wire.Request{
+		Op: wire.SetUp, Old: s.OldPIN, OldPUK: s.OldPUK, ManagementKey: s.OldManagementKey, PIN: s.PIN, PUK: s.PUK,
+	})
+}
+
+// maxCertificate is how long a certificate may be, in bytes: a PIV data object
+// holds less than 3 KiB.
+const maxCertificate = 3 << 10
+
+// StoreCertificate implements keys.CardHolder. The certificate must be about the
+// key.
+func (p *PIV) StoreCertificate(ctx context.Context, m keys.Material, certificate, pin []byte) error {
+	k, err := parse(m)
+	if err != nil {
+		return err
+	}
+	if err := k.certifiedBy(certificate); err != nil {
+		return err
+	}
+	if len(pin) > 0 {
+		if err := keys.CheckCardPIN(pin); err != nil {
+			return err
+		}
+	}
+	c, err := p.scanner.find(ctx, k.Serial)
+	if err != nil {
+		return err
+	}
+	if len(pin) == 0 && !c.worker.usable(k.id) {
+		return &keys.Error{Kind: keys.PINRequired, Message: fmt.Sprintf("card %d wants its PIN before it stores a certificate", k.Serial), Hint: "unlock the key, or give the PIN"}
+	}
+	_, _, err = c.worker.ask(ctx, k.Serial, wire.Request{
+		Op: wire.Certificate, Slot: k.Slot, Public: k.public, PINPolicy: k.PINPolicy, Certificate: certificate, PIN: pin,
+	}, p.proving())
+	return err
+}
+
+// certifiedBy refuses what is no certificate of the key.
+func (k *key) certifiedBy(der []byte) error {
+	if len(der) > maxCertificate {
+		return &keys.Error{Kind: keys.BadRequest, Message: fmt.Sprintf("a certificate of %d bytes does not fit on a card", len(der))}
+	}
+	certificate, err := x509.ParseCertificate(der)
+	if err != nil {
+		return &keys.Error{Kind: keys.BadRequest, Message: "the certificate cannot be read", Err: err}
+	}
+	public, err := x509.MarshalPKIXPublicKey(certificate.PublicKey)
+	if err != nil || !bytes.Equal(public, k.public) {
+		return &keys.Error{Kind: keys.KeyMismatch, Message: "the certificate is about another key"}
+	}
+	return nil
+}

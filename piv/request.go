@@ -1,0 +1,107 @@
+package piv
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+
+	"holdfast/agent/keys"
+	"holdfast/piv/attestation"
+	"holdfast/piv/wire"
+)
+
+// asked is the request for t, but for the slot where t leaves it open, or what
+// is wrong with t.
+func asked(t keys.Template) (wire.Request, error) {
+	request := wire.Request{
+		Op: wire.Generate, Attest: true, Slot: t.Card.Slot, PINPolicy: t.Card.PINPolicy, TouchPolicy: t.Card.TouchPolicy,
+		Algorithm: string(t.Algorithm), RSABits: t.RSABits, Overwrite: t.Card.Overwrite,
+		PIN: t.Card.PIN, ManagementKey: t.Card.ManagementKey,
+	}
+	if _, err := keys.SchemeFor(t.Algorithm, t.Purpose); err != nil {
+		return request, err
+	}
+	if t.Algorithm == keys.RS256 && t.RSABits == 0 {
+		request.RSABits = 2048
+	}
+	if !slices.Contains(capabilities("5.7.0"), keys.Capability{Algorithm: t.Algorithm, RSABits: request.RSABits}) {
+		return request, &keys.Error{Kind: keys.Unsupported, Message: fmt.Sprintf("no card makes %s keys of %d bits", t.Algorithm, t.RSABits), Hint: "use --algorithm ES256"}
+	}
+	if err := askedPIN(t, &request); err != nil {
+		return request, err
+	}
+	if t.Card.Slot != "" {
+		if _, err := keys.ParseSlot(t.Card.Slot); err != nil {
+			return request, err
+		}
+	}
+	return request, askedPolicies(t, &request)
+}
+
+// askedPIN fills in the card's PIN, which the template may hold in two places.
+func askedPIN(t keys.Template, request *wire.Request) error {
+	for _, pin := range [][]byte{t.PIN, t.Card.PIN} {
+		if len(pin) > 0 {
+			if err := keys.CheckCardPIN(pin); err != nil {
+				return err
+			}
+		}
+	}
+	if len(t.PIN) > 0 && len(t.Card.PIN) > 0 && !bytes.Equal(t.PIN, t.Card.PIN) {
+		return &keys.Error{Kind: keys.BadRequest, Message: "all keys of a card have the card's PIN, and two different ones were given"}
+	}
+	if len(t.Card.PIN) == 0 {
+		request.PIN = t.PIN
+	}
+	return nil
+}
+
+// askedPolicies fills in the policies.
+func askedPolicies(t keys.Template, request *wire.Request) error {
+	if request.PINPolicy == "" {
+		request.PINPolicy = keys.PolicyNever
+		if len(t.PIN) > 0 {
+			request.PINPolicy = keys.PolicyOnce
+		}
+	}
+	if request.TouchPolicy == "" {
+		request.TouchPolicy = keys.PolicyNever
+	}
+	if !slices.Contains(keys.PINPolicies(), request.PINPolicy) || !slices.Contains(keys.TouchPolicies(), request.TouchPolicy) {
+		return &keys.Error{Kind: keys.BadRequest, Message: fmt.Sprintf("policies %.20q and %.20q are not known", request.PINPolicy, request.TouchPolicy),
+			Hint: "PIN: never, once, always; touch: never, always, cached"}
+	}
+	if request.PINPolicy == keys.PolicyNever && len(t.PIN) > 0 {
+		return &keys.Error{Kind: keys.BadRequest, Message: "a key with a PIN was asked for, and a policy that never wants one"}
+	}
+	return nil
+}
+
+// able refuses what a card with this firmware cannot make, or not well.
+func able(firmware string, a keys.Algorithm, bits int) error {
+	if !slices.Contains(capabilities(firmware), keys.Capability{Algorithm: a, RSABits: bits}) {
+		return &keys.Error{Kind: keys.Unsupported, Message: fmt.Sprintf("a card with firmware %s makes no %s keys of %d bits", firmware, a, bits),
+			Hint: "use --algorithm ES256"}
+	}
+	return weak(firmware, a)
+}
+
+// weak refuses keys of a firmware that are not worth having.
+func weak(firmware string, a keys.Algorithm) error {
+	for _, note := range attestation.Warnings(firmware, a) {
+		if note.Weak {
+			return &keys.Error{Kind: keys.Unsupported, Message: note.Message, Hint: note.Hint}
+		}
+	}
+	return nil
+}
+
+// capabilities are the kinds of key that cards with a firmware make.
+func capabilities(firmware string) []keys.Capability {
+	can := []keys.Capability{{Algorithm: keys.ES256}, {Algorithm: keys.ES384}, {Algorithm: keys.RS256, RSABits: 2048}}
+	version, err := attestation.ParseFirmware(firmware)
+	if err == nil && !version.Less(attestation.Firmware{Major: 5, Minor: 7}) {
+		can = append(can, keys.Capability{Algorithm: keys.RS256, RSABits: 3072}, keys.Capability{Algorithm: keys.RS256, RSABits: 4096})
+	}
+	return can
+}

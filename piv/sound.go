@@ -1,0 +1,48 @@
+package piv
+
+import (
+	"bytes"
+	"crypto/rsa"
+	"fmt"
+
+	"holdfast/agent/keys"
+	"holdfast/piv/attestation"
+)
+
+// sound checks a key by itself, and that the card says of it what is recorded.
+func (k *key) sound(s keys.CardSlot) error {
+	public, err := keys.ParsePublic(k.public)
+	if err != nil {
+		return &keys.Error{Kind: keys.KeyMismatch, Message: "the card shows no public key that can be used", Err: err}
+	}
+	if k.algorithm, k.bits, err = keys.AlgorithmOf(public); err != nil {
+		return err
+	}
+	if key, ok := public.(*rsa.PublicKey); ok && keys.ROCA(key.N) {
+		return &keys.Error{Kind: keys.Unsupported, Message: "the card's RSA key has the ROCA weakness", Hint: "use --algorithm ES256"}
+	}
+	return k.agrees(s)
+}
+
+// agrees compares what the card says of the slot, where it can tell, with the
+// record.
+func (k *key) agrees(s keys.CardSlot) error {
+	switch {
+	case s.Public != nil && !bytes.Equal(s.Public, k.public):
+		return &keys.Error{Kind: keys.KeyMismatch, Message: fmt.Sprintf("in slot %s of card %d is another key", k.Slot, k.Serial)}
+	case s.PINPolicy != "" && s.PINPolicy != k.PINPolicy:
+		return &keys.Error{Kind: keys.KeyMismatch, Message: fmt.Sprintf("the key's PIN policy is %s, not %s", s.PINPolicy, k.PINPolicy)}
+	case s.TouchPolicy != "" && s.TouchPolicy != k.TouchPolicy:
+		return &keys.Error{Kind: keys.KeyMismatch, Message: fmt.Sprintf("the key's touch policy is %s, not %s", s.TouchPolicy, k.TouchPolicy)}
+	}
+	return nil
+}
+
+// proven returns an error unless the card's statement about k is there and good.
+func (k *key) proven(roots attestation.Roots) error {
+	if len(k.Attestation) != 2 {
+		return &keys.Error{Kind: keys.Unsupported, Message: fmt.Sprintf("card %d does not prove that it made the key", k.Serial),
+			Hint: "take the key as it is with --allow-unattested, or use a YubiKey with firmware 4.3 or newer"}
+	}
+	return k.attested(roots)
+}
