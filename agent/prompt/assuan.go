@@ -21,13 +21,11 @@ const (
 // errProtocol is a reply that is not Assuan, or more of it than anybody needs.
 var errProtocol = errors.New("assuan: not a reply")
 
-// A replyError is an ERR reply. What the other side says of it is for logs.
-type replyError struct {
-	code uint32
-	text string
-}
+// A replyError is an ERR reply. The words after its code may be anything, and go
+// nowhere.
+type replyError struct{ code uint32 }
 
-func (e *replyError) Error() string { return fmt.Sprintf("assuan: error %d %q", e.code, e.text) }
+func (e *replyError) Error() string { return fmt.Sprintf("assuan: error %d", e.code) }
 
 // The codes of libgpg-error (gpg-error.h) that say what a person did. The upper
 // half of a code names the program that it is from.
@@ -194,14 +192,14 @@ func digit(b byte) byte {
 	return 255
 }
 
-// refusal reads what follows ERR: a code, and words for people.
+// refusal reads what follows ERR: a code, and words.
 func refusal(rest string) error {
-	number, text, _ := strings.Cut(rest, " ")
+	number, _, _ := strings.Cut(rest, " ")
 	code, err := strconv.ParseUint(number, 10, 32)
 	if err != nil {
 		return errProtocol
 	}
-	return &replyError{code: uint32(code), text: text}
+	return &replyError{code: uint32(code)}
 }
 
 // escape writes what an argument may not hold, and % itself, as % and two

@@ -30,7 +30,7 @@ func askedBy(p process, verified bool) string {
 	for _, link := range ancestors(p, maxChain) {
 		names = append(names, fmt.Sprintf("%s (%d)", quoted(link.name, maxName), link.pid))
 	}
-	text := strings.Join(names, " < ")
+	text := strings.Join(names, " from ")
 	if !verified {
 		text += ", reported by the broker"
 	}

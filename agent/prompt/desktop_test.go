@@ -221,7 +221,7 @@ func TestOddReplies(t *testing.T) {
 		"endless comments":  {strings.Repeat("# no\n", 200) + "OK"},
 		"from a cache":      {"S PASSWORD_FROM_CACHE", "D 123456", "OK"},
 		"a question":        {"INQUIRE QUALITY 1", "ERR 83886179 cancelled"},
-		"data, then error":  {"D 123456", "ERR 83886179 cancelled"},
+		"data, then error":  {"D 123456", "ERR 1 123456"},
 		"no code":           {"ERR cancelled"},
 		"not Assuan":        {"hello"},
 		"lower case":        {"ok"},

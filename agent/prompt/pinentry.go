@@ -11,6 +11,9 @@ import (
 // startLimit is how long a pinentry may take until it shows its prompt.
 const startLimit = 10 * time.Second
 
+// limits says how long a pinentry may take to start, and a person to answer.
+type limits struct{ start, answer time.Duration }
+
 // A question is what a person is asked, in one place.
 type question struct {
 	who     process
@@ -43,7 +46,7 @@ func (p *Prompter) ask(ctx context.Context, at place, q question) ([]byte, error
 func (p *Prompter) run(ctx context.Context, path string, at place, q question) ([]byte, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	patience := time.AfterFunc(Patience, func() { cancel(errUnanswered) })
+	patience := time.AfterFunc(p.limits.answer, func() { cancel(errUnanswered) })
 	defer patience.Stop()
 	if err := p.still(q.who, at); err != nil { // it may have waited for its turn
 		return nil, err
@@ -58,7 +61,7 @@ func (p *Prompter) run(ctx context.Context, path string, at place, q question) (
 		defer t.close()
 		defer func() { t.restore(p.still(q.who, at) == nil) }()
 	}
-	pin, err := converse(ctx, cancel, path, at, q)
+	pin, err := p.converse(ctx, cancel, path, at, q)
 	if ctx.Err() != nil {
 		clear(pin)
 		return nil, context.Cause(ctx)
@@ -68,8 +71,8 @@ func (p *Prompter) run(ctx context.Context, path string, at place, q question) (
 
 // converse starts the program and asks with it. The program is gone when it
 // returns.
-func converse(ctx context.Context, cancel context.CancelCauseFunc, path string, at place, q question) ([]byte, error) {
-	slow := time.AfterFunc(startLimit, func() { cancel(errUnusable) })
+func (p *Prompter) converse(ctx context.Context, cancel context.CancelCauseFunc, path string, at place, q question) ([]byte, error) {
+	slow := time.AfterFunc(p.limits.start, func() { cancel(errUnusable) })
 	defer slow.Stop()
 	c, err := launch(path, at.env)
 	if err != nil {
@@ -79,7 +82,7 @@ func converse(ctx context.Context, cancel context.CancelCauseFunc, path string, 
 	defer stop()
 	a := newAssuan(c.out, c.in)
 	defer a.wipe()
-	if err := prepare(ctx, a, at, q); err != nil {
+	if err := prepare(a, at, q, seconds(ctx, p.limits.answer)); err != nil {
 		c.end(false)
 		return nil, fmt.Errorf("%w: %w", errUnusable, err)
 	}
@@ -90,7 +93,7 @@ func converse(ctx context.Context, cancel context.CancelCauseFunc, path string, 
 }
 
 // prepare tells the program where and what to ask.
-func prepare(ctx context.Context, a *assuan, at place, q question) error {
+func prepare(a *assuan, at place, q question, seconds int) error {
 	if err := a.reply(); err != nil { // its greeting
 		return err
 	}
@@ -99,7 +102,7 @@ func prepare(ctx context.Context, a *assuan, at place, q question) error {
 			return err
 		}
 	}
-	for _, s := range settings(ctx, at, q) {
+	for _, s := range settings(at, q, seconds) {
 		err := a.command(s.word, s.argument)
 		var refused *replyError
 		if err != nil && (s.must || !errors.As(err, &refused)) {
@@ -131,7 +134,7 @@ type setting struct {
 	must           bool
 }
 
-func settings(ctx context.Context, at place, q question) []setting {
+func settings(at place, q question, seconds int) []setting {
 	list := []setting{{"OPTION", "no-grab", false}}
 	if at.terminal != nil {
 		list = append(list, setting{"OPTION", "ttyname=" + at.terminal.path, true})
@@ -144,7 +147,7 @@ func settings(ctx context.Context, at place, q question) []setting {
 	}
 	list = append(list,
 		setting{"SETKEYINFO", "--clear", false}, // nothing that an outside cache could know it by
-		setting{"SETTIMEOUT", fmt.Sprint(seconds(ctx)), false},
+		setting{"SETTIMEOUT", fmt.Sprint(seconds), false},
 		setting{"SETTITLE", "holdfast", false},
 		setting{"SETDESC", q.text, true},
 	)
@@ -159,8 +162,7 @@ func settings(ctx context.Context, at place, q question) []setting {
 
 // seconds returns how long the program shall wait: a second less than it has, so
 // that it ends by itself and leaves the screen as it was.
-func seconds(ctx context.Context) int {
-	left := Patience
+func seconds(ctx context.Context, left time.Duration) int {
 	if deadline, ok := ctx.Deadline(); ok {
 		left = min(left, time.Until(deadline))
 	}

@@ -64,6 +64,7 @@ type Prompter struct {
 	uid    uint32              // this process's: nobody else is asked
 	dirs   []string            // where pinentries are
 	getenv func(string) string // this process's environment
+	limits limits
 	turns  turns
 }
 
@@ -72,7 +73,7 @@ func New(o Options) *Prompter {
 	if o.Mode == "" {
 		o.Mode = Auto
 	}
-	return &Prompter{o: o, uid: uint32(os.Geteuid()), dirs: pinentryDirs, getenv: os.Getenv}
+	return &Prompter{o: o, uid: uint32(os.Geteuid()), dirs: pinentryDirs, getenv: os.Getenv, limits: limits{start: startLimit, answer: Patience}}
 }
 
 func (p *Prompter) log() *slog.Logger {

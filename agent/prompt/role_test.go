@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"encoding/json"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -76,13 +77,23 @@ func playCaller(role string) int {
 		if _, err := startJob(&syscall.SysProcAttr{Setpgid: true}); err != nil {
 			return 1
 		}
+	case "listen":
+		if _, err := net.Listen("unix", os.Getenv("LISTEN")); err != nil {
+			return 1
+		}
 	case "shell": // with a child that is, and that it takes the terminal back from
+		taken := make(chan os.Signal, 1)
+		signal.Notify(taken, unix.SIGUSR1)
 		cmd, err := startJob(&syscall.SysProcAttr{Setpgid: true, Foreground: true, Ctty: 0})
 		if err != nil {
 			return 1
 		}
 		signal.Ignore(unix.SIGINT, unix.SIGTTOU) // not before: the child would have it too
-		cmd.Wait()
+		go func() {
+			cmd.Wait()
+			taken <- unix.SIGCHLD
+		}()
+		<-taken
 		if err := unix.IoctlSetPointerInt(0, unix.TIOCSPGRP, unix.Getpgrp()); err != nil {
 			return 1
 		}

@@ -15,8 +15,8 @@ const (
 
 // quoted returns somebody else's text in quotation marks. Whatever could end
 // them, start a line, mean something to what draws the prompt, or look like other
-// text is a question mark: all that does not print, everything outside ASCII, and
-// the signs of markup. Longer text than most characters ends in three dots.
+// text is a question mark: all that does not print, everything outside ASCII, the
+// signs of markup, and the one that Assuan escapes with. Longer text than most characters ends in three dots.
 func quoted(s string, most int) string {
 	var b strings.Builder
 	count := 0
@@ -25,7 +25,7 @@ func quoted(s string, most int) string {
 			b.WriteString("...")
 			break
 		}
-		if r < ' ' || r > '~' || strings.ContainsRune(`"<>&`, r) {
+		if r < ' ' || r > '~' || strings.ContainsRune(`"<>&%`, r) {
 			r = '?'
 		}
 		b.WriteRune(r)

@@ -1,0 +1,104 @@
+package prompt
+
+import (
+	"strings"
+	"testing"
+	"unicode/utf8"
+)
+
+// TestQuoted: what somebody else has written cannot change what a prompt means.
+func TestQuoted(t *testing.T) {
+	for s, want := range map[string]string{
+		"kubectl":              `"kubectl"`,
+		"":                     `""`,
+		"a b%20c":              `"a b?20c"`,
+		"a\nfor: root":         `"a?for: root"`,
+		"\x1b[2Jgone\a\t\r":    `"?[2Jgone???"`,
+		`x" and "y`:            `"x? and ?y"`,
+		"<b>&amp;":             `"?b??amp;"`,
+		"\u202egnp.exe\u2066":  `"?gnp.exe?"`,
+		"zero\u200bwidth":      `"zero?width"`,
+		"ali\u0441e":           `"ali?e"`, // a Cyrillic letter that looks like c
+		"\xff\xfe":             `"??"`,
+		"0123456789abcdef":     `"0123456789abcdef"`,
+		"0123456789abcdefg":    `"0123456789abcdef..."`,
+		"\u00e90123456789abcd": `"?0123456789abcd"`,
+	} {
+		if got := quoted(s, 16); got != want {
+			t.Errorf("%q is shown as %s, want %s", s, got, want)
+		}
+	}
+}
+
+func FuzzExplain(f *testing.F) {
+	seeds := []string{"alice", "a\nto: x", "\u202e", "<b>", strings.Repeat("long ", 200), "%0A", `"`}
+	for _, s := range seeds {
+		f.Add(s, s)
+	}
+	if len(seeds) == 0 {
+		f.Fatal("no seeds")
+	}
+	f.Fuzz(func(t *testing.T, key, other string) {
+		s := Subject{Key: key, Purpose: other, Operation: other, Destination: other, Device: other, Again: other}
+		text := explain("PIN of key", s, quoted(key, maxName))
+		if strings.ContainsAny(text, "<>&\r\t\x1b") || len(text) != utf8.RuneCountInString(text) {
+			t.Fatalf("%q", text)
+		}
+		own := 0
+		for _, line := range strings.Split(text, "\n") {
+			if len(line) > maxWidth {
+				t.Errorf("%q has %d characters", line, len(line))
+			}
+			if !strings.HasPrefix(line, "    ") {
+				own++
+			}
+		}
+		want := 3
+		if other != "" {
+			want = 5
+		}
+		if own != want {
+			t.Errorf("%d lines of its own, want %d:\n%s", own, want, text)
+		}
+		if len("SETDESC ")+len(escape(text)) >= maxLine {
+			t.Errorf("%d bytes are more than a line takes", len(escape(text)))
+		}
+	})
+}
+
+func TestExplainLeavesOutWhatIsNotKnown(t *testing.T) {
+	got := explain("PIN of key", Subject{Key: "alice"}, "who")
+	if want := "PIN of key: \"alice\"\nto: not verified which server\nasked by: who"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestFault(t *testing.T) {
+	for _, test := range []struct {
+		s    Subject
+		want string
+	}{
+		{Subject{}, ""}, {Subject{Tries: 3}, "3 tries left"}, {Subject{Tries: 1}, "the last try"}, {Subject{Tries: -1}, ""},
+		{Subject{Again: "wrong PIN"}, "wrong PIN"}, {Subject{Again: "wrong PIN\n", Tries: 2}, "wrong PIN?, 2 tries left"},
+	} {
+		if got := fault(test.s); got != test.want {
+			t.Errorf("%+v: got %q, want %q", test.s, got, test.want)
+		}
+	}
+}
+
+func TestWrap(t *testing.T) {
+	long := strings.Repeat("x", maxWidth)
+	for line, want := range map[string]string{
+		"":                  "",
+		long:                long,
+		"a " + long:         "a\n    " + long[:maxWidth-4] + "\n    xxxx",
+		long + " b":         long + "\n    b",
+		long + "xyz":        long + "\n    xyz",
+		"asked by: " + long: "asked by:\n    " + long[:maxWidth-4] + "\n    xxxx",
+	} {
+		if got := wrap(line); got != want {
+			t.Errorf("%q became %q, want %q", line, got, want)
+		}
+	}
+}
