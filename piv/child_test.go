@@ -17,7 +17,9 @@ import (
 )
 
 // impatient makes a hanging card known soon.
-func impatient(c *piv.Config) { c.Limits(400*time.Millisecond, 200*time.Millisecond, 50*time.Millisecond) }
+func impatient(c *piv.Config) {
+	c.Limits(400*time.Millisecond, 200*time.Millisecond, 50*time.Millisecond)
+}
 
 // TestStartsNothing: an agent that nobody asks about cards runs no child.
 func TestStartsNothing(t *testing.T) {
