@@ -39,7 +39,7 @@ func configure(flags *flag.FlagSet, args []string, stdout io.Writer) (c *config.
 		return nil, false, fmt.Errorf("unexpected argument %q", flags.Arg(0))
 	}
 	if *showVersion {
-		_, err := fmt.Fprintln(stdout, "holdfast-agent", fullVersion(), "backends: tpm")
+		_, err := fmt.Fprintln(stdout, "holdfast-agent", fullVersion(), "backends: tpm piv")
 		return nil, true, err
 	}
 	if c, err = config.Resolve(flags, os.Getenv); err != nil {
@@ -73,9 +73,6 @@ func assemble(c *config.Config, log *slog.Logger) (_ *daemon, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if c.PIV {
-		return nil, &keys.Error{Kind: keys.Unsupported, Message: "this agent has no PIV backend yet", Hint: "leave --piv off"}
-	}
 	records, err := store.Open(c.State)
 	if err != nil {
 		return nil, err
@@ -93,7 +90,7 @@ func assemble(c *config.Config, log *slog.Logger) (_ *daemon, err error) {
 	}
 	d.agent, err = agent.New(agent.Options{
 		Version: fullVersion(), System: c.System, Store: records, Audit: journal, AuditPath: c.Audit,
-		LoadPolicy: d.loadPolicy, Backends: backends, Limits: limits(c.Limits), Notices: d.notices, Log: log,
+		LoadPolicy: d.loadPolicy, Backends: backends, Limits: limits(c.Limits), Notices: d.notices, Person: d.person(), Log: log,
 	})
 	if err != nil {
 		return nil, err
@@ -121,21 +118,30 @@ func limits(l config.Limits) agent.Limits {
 	}
 }
 
-// backends opens the devices. Opening sends them nothing.
+// backends opens the devices, the default one first. Opening sends them nothing.
 func (d *daemon) backends() ([]keys.Backend, error) {
-	if d.config.Device == "none" {
-		return nil, nil
+	var list []keys.Backend
+	if d.config.Device != "none" {
+		auth, err := ownerAuth(d.config.OwnerAuthFile)
+		if err != nil {
+			return nil, err
+		}
+		t, err := tpm.Open(tpm.Config{Device: d.config.Device, OwnerAuth: auth})
+		if err != nil {
+			return nil, err
+		}
+		d.opened = append(d.opened, t)
+		list = append(list, t)
 	}
-	auth, err := ownerAuth(d.config.OwnerAuthFile)
-	if err != nil {
-		return nil, err
+	if d.config.PIV {
+		p, err := openPIV(d.config, d.log)
+		if err != nil {
+			return nil, err
+		}
+		d.opened = append(d.opened, p)
+		list = append(list, p)
 	}
-	t, err := tpm.Open(tpm.Config{Device: d.config.Device, OwnerAuth: auth})
-	if err != nil {
-		return nil, err
-	}
-	d.opened = append(d.opened, t)
-	return []keys.Backend{t}, nil
+	return list, nil
 }
 
 // ownerAuth reads the TPM's owner authorisation value, without the newline that

@@ -1,9 +1,9 @@
-// Command holdfast-agent holds keys in this machine's TPM and signs for the
-// programs that it has identified and that its policy allows. See
+// Command holdfast-agent holds keys in this machine's TPM and on PIV cards, and signs
+// for the programs that it has identified and that its policy allows. See
 // holdfast-agent(8).
 //
 // This file and its neighbours only put the parts together: package agent is
-// the service, package tpm the device.
+// the service, packages tpm and piv the devices.
 package main
 
 import (
@@ -80,7 +80,10 @@ func complain(w io.Writer, err error) {
 // run serves until a signal says to stop.
 func (d *daemon) run(signals <-chan os.Signal) error {
 	defer d.close()
-	serve := []func(context.Context) error{func(ctx context.Context) error { d.agent.WatchDevices(ctx, recovery); return nil }}
+	serve := []func(context.Context) error{
+		func(ctx context.Context) error { d.agent.WatchDevices(ctx, recovery); return nil },
+		d.followPerson,
+	}
 	for name, s := range d.sockets {
 		accept := d.agent.Serve
 		if name == adminSocket {

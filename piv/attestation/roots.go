@@ -24,10 +24,10 @@ var genuineRoots []byte
 //go:embed certs/intermediates.pem
 var genuineIntermediates []byte
 
-const (
-	maxRoots     = 16
-	maxRootsFile = 64 << 10
-)
+// MaxRootsFile is the size of the largest file of roots, in bytes.
+const MaxRootsFile = 64 << 10
+
+const maxRoots = 16
 
 // Roots are the certificates that statements must lead to. The zero value trusts
 // nothing. Roots do not change, and may be used by several goroutines.
@@ -46,7 +46,7 @@ func Genuine() Roots {
 // It is a bad-request [keys.Error] when the file holds anything else than
 // authorities' certificates, none, or more than 16.
 func (r Roots) With(file []byte) (Roots, error) {
-	if len(file) > maxRootsFile {
+	if len(file) > MaxRootsFile {
 		return Roots{}, badRoots(fmt.Sprintf("a file of %d bytes is too long for roots", len(file)), nil)
 	}
 	more, err := authorities(file)

@@ -1,0 +1,47 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+
+	"holdfast/agent/config"
+	"holdfast/agent/trust"
+	"holdfast/piv"
+	"holdfast/piv/attestation"
+)
+
+// openPIV opens the backend for cards. Its child sees every PIN, and the roots
+// decide which cards are believed: neither may be a file that somebody else can
+// write.
+func openPIV(c *config.Config, log *slog.Logger) (*piv.PIV, error) {
+	if err := trust.CheckFile(c.PIVProgram); err != nil {
+		return nil, fmt.Errorf("piv-program: %w", err)
+	}
+	roots := attestation.Genuine()
+	if c.PIVRoots != "" {
+		more, err := readTrusted(c.PIVRoots, attestation.MaxRootsFile)
+		if err == nil {
+			roots, err = roots.With(more)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("piv-roots: %w", err)
+		}
+	}
+	return piv.Open(piv.Config{Program: c.PIVProgram, Roots: roots, Log: log})
+}
+
+// readTrusted reads at most one byte more than most of a file that nobody else can
+// write.
+func readTrusted(path string, most int64) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if err := trust.CheckOpen(f); err != nil {
+		return nil, err
+	}
+	return io.ReadAll(io.LimitReader(f, most+1))
+}
