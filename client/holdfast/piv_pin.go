@@ -82,7 +82,7 @@ func (a *app) changeCard(ctx context.Context, c *client.Client, o *changeOptions
 		return err
 	}
 	if err := change(ctx, p); err != nil {
-		return err
+		return wrongSecret(err, what)
 	}
 	fmt.Fprintf(a.stdout, "card %d has a new %s\n", card.Serial, what)
 	return nil
@@ -115,6 +115,20 @@ func spent(card wire.Card, what string, tries int) error {
 		hint = "if you are sure of it, ykman piv access change-puk takes it"
 	}
 	return &problem{message, hint, exitPerson, nil}
+}
+
+// wrongSecret says what to do next when a card did not take its PIN or PUK.
+func wrongSecret(err error, what string) error {
+	e, fromAgent := keys.AsError(err)
+	if !fromAgent || e.Kind != keys.PINRequired || e.Hint != "" {
+		return err
+	}
+	p := *explain(err)
+	p.hint = "try again; holdfast piv unblock sets a new PIN, with the PUK"
+	if what == "PUK" {
+		p.hint = "try again; holdfast piv list shows how many tries are left"
+	}
+	return &p
 }
 
 func (a *app) pivUnblock() *cobra.Command {
@@ -150,7 +164,7 @@ func (a *app) unblock(ctx context.Context, c *client.Client, o *changeOptions) e
 		return err
 	}
 	if err := c.UnblockCard(ctx, p); err != nil {
-		return err
+		return wrongSecret(err, "PUK")
 	}
 	fmt.Fprintf(a.stdout, "card %d has a new PIN\n", card.Serial)
 	return nil

@@ -44,7 +44,9 @@ func TestChangePUK(t *testing.T) {
 		t.Errorf("got %+v on the wire, and told the person %q", sent, got.stdout)
 	}
 	c.stdin = "13572469"
-	c.run("piv", "change-puk", "--old-puk-fd", "0", "--generate-puk").want(t, 5, "the PIN is wrong")
+	c.run("piv", "change-puk", "--old-puk-fd", "0", "--generate-puk").want(t, 5, "the PIN is wrong", "hint: try again; holdfast piv list shows")
+	c.stdin = "135799\n864209"
+	c.run("piv", "change-pin", "--old-pin-fd", "0", "--pin-fd", "0").want(t, 5, "the PIN is wrong", "hint: try again; holdfast piv unblock")
 	c.run("piv", "change-puk", "--puk-fd", "0", "--generate-puk").want(t, 2, "exclude each other")
 }
 

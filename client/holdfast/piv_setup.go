@@ -77,7 +77,7 @@ func (a *app) setUp(ctx context.Context, c *client.Client, o *setUpOptions) erro
 	err = c.SetUpCard(ctx, p)
 	stop()
 	if err != nil {
-		return err
+		return wrongSecret(err, "PIN")
 	}
 	fmt.Fprintf(a.stdout, "card %d has a new PIN, PUK and management key\n", card.Serial)
 	return nil

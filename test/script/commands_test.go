@@ -15,6 +15,7 @@ import (
 
 	"holdfast/test/apiserver"
 	"holdfast/test/daemon"
+	"holdfast/test/pivcard"
 	"holdfast/test/swtpm"
 )
 
@@ -25,6 +26,8 @@ type world struct {
 	agent  *daemon.Agent
 	broker *daemon.Broker
 	kube   *apiserver.Server
+	rig    *pivcard.Rig
+	cards  map[string]*pivcard.Card // by serial number
 	ca     bool
 }
 
@@ -78,7 +81,7 @@ func tpm(ts *testscript.TestScript, neg bool, args []string) {
 // the agent must end by itself: its output is then stderr.
 func agent(ts *testscript.TestScript, neg bool, args []string) {
 	w := worldOf(ts)
-	o := daemon.Options{Dir: w.dir, Device: ts.Getenv("TPM"), Args: args, Env: scriptEnvironment(ts)}
+	o := daemon.Options{Dir: w.dir, Device: ts.Getenv("TPM"), Args: args, Env: scriptEnvironment(ts), Cards: cardsOf(w)}
 	if neg {
 		a := daemon.Launch(scriptTB{ts}, o)
 		status := a.Exit()

@@ -6,6 +6,10 @@
 // these, each of which ends with the script:
 //
 //	tpm [stop|cont|kill|restart|lock]   a software TPM; $TPM is its name for --device
+//	card SERIAL [FIRMWARE|not-piv]      a PIV card in a reader, behind a pcscd of the script's; agents use it
+//	card remove|insert SERIAL           take a card out and put it in again
+//	card touch AFTER                    touch the cards so long after they ask for it; 0s is never
+//	card pcscd-stop                     end pcscd
 //	[!] agent [ARG...]                  an agent on $TPM at $HOLDFAST_SOCKET; with !, one that must not come up
 //	agent-stop, agent-kill              SIGTERM (and exit status 0), SIGKILL
 //	agent-reload                        SIGHUP, and wait until it is done
@@ -57,6 +61,7 @@ func TestScripts(t *testing.T) {
 		Setup:               func(env *testscript.Env) error { return prepare(env, bin) },
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"tpm":          tpm,
+			"card":         card,
 			"agent":        agent,
 			"agent-stop":   agentStop,
 			"agent-kill":   agentKill,
