@@ -64,6 +64,9 @@ func TestConfirm(t *testing.T) {
 			if test.text != "" {
 				wantKind(t, err, keys.ConfirmationRequired, test.text)
 			}
+			if errors.Is(err, ErrClosed) != strings.Contains(test.text, "refused") || errors.Is(err, ErrLate) != strings.Contains(test.text, "in time") {
+				t.Errorf("%v does not say what became of the prompt", err)
+			}
 			log := pinentry.log()
 			for _, want := range []string{"SETOK Allow\n", "SETCANCEL Refuse\n", "CONFIRM\n", `SETDESC allow the use of key: "alice"%0A`} {
 				if !strings.Contains(log, want) {

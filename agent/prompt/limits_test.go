@@ -21,6 +21,9 @@ func TestPatience(t *testing.T) {
 	p.limits.answer = 50 * time.Millisecond
 	a := within(t, asking(t.Context(), p, daemon(t)))
 	wantKind(t, a.err, keys.PINRequired, "not answered in time")
+	if !errors.Is(a.err, ErrLate) {
+		t.Errorf("%v is not late", a.err)
+	}
 	if err := gone(pinentry.number("PID")); err != nil {
 		t.Error(err)
 	}

@@ -46,7 +46,7 @@ func (p *Prompter) ask(ctx context.Context, at place, q question) ([]byte, error
 func (p *Prompter) run(ctx context.Context, path string, at place, q question) ([]byte, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	patience := time.AfterFunc(p.limits.answer, func() { cancel(errUnanswered) })
+	patience := time.AfterFunc(p.limits.answer, func() { cancel(ErrLate) })
 	defer patience.Stop()
 	if err := p.still(q.who, at); err != nil { // it may have waited for its turn
 		return nil, err
@@ -88,7 +88,7 @@ func (p *Prompter) converse(ctx context.Context, cancel context.CancelCauseFunc,
 	}
 	slow.Stop()
 	pin, err := answer(a, q)
-	c.end(err == nil || errors.Is(err, errClosed))
+	c.end(err == nil || errors.Is(err, ErrClosed))
 	return pin, err
 }
 
@@ -183,7 +183,7 @@ func answer(a *assuan, q question) ([]byte, error) {
 	}
 	pin := a.take()
 	if len(pin) == 0 {
-		return nil, problem("no PIN was typed", nil)
+		return nil, problem("no PIN was typed", ErrClosed)
 	}
 	return pin, nil
 }
@@ -196,9 +196,9 @@ func outcome(err error) error {
 	}
 	switch refused.number() {
 	case codeCanceled, codeFullyCanceled, codeNotConfirmed:
-		return errClosed
+		return ErrClosed
 	case codeTimeout:
-		return errUnanswered
+		return ErrLate
 	}
 	return fmt.Errorf("%w: %w", errUnusable, err)
 }

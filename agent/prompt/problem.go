@@ -3,19 +3,19 @@ package prompt
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 
 	"holdfast/agent/keys"
 )
 
-// What a conversation with a pinentry may end with, besides an answer.
+// What a conversation with a pinentry may end with, besides an answer, [ErrClosed]
+// and [ErrLate].
 var (
-	errClosed     = ErrClosed                                  // the person does not want to
-	errUnanswered = ErrLate                                    // within Patience, or what was left of it
-	errGone       = errors.New("the caller has gone")          // or is in the background now
-	errUnusable   = errors.New("pinentry cannot be used here") // another one may do
-	errNoDesktop  = errors.New("neither DISPLAY nor WAYLAND_DISPLAY is known")
-	errTextual    = errors.New("pinentry would ask on a terminal") // where only a desktop will do
+	errGone      = errors.New("the caller has gone")          // or is in the background now
+	errUnusable  = errors.New("pinentry cannot be used here") // another one may do
+	errNoDesktop = errors.New("neither DISPLAY nor WAYLAND_DISPLAY is known")
+	errTextual   = errors.New("pinentry would ask on a terminal") // where only a desktop will do
 )
 
 // problem returns an error that a person sees. What was wanted, and so its kind
@@ -28,6 +28,9 @@ func problem(message string, err error) *keys.Error {
 func (p *Prompter) fail(ctx context.Context, kind keys.Kind, s Subject, err error) error {
 	if ctx.Err() != nil && errors.Is(err, context.Cause(ctx)) {
 		err = ctx.Err() // rather than whatever its owner gave as the cause
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = fmt.Errorf("%w: %w", ErrLate, err)
 	}
 	e, shown := keys.AsError(err)
 	if !shown {
@@ -51,11 +54,11 @@ func fact(kind keys.Kind, err error) string {
 		what = "the question on the desktop"
 	}
 	switch {
-	case errors.Is(err, errClosed) && kind == keys.ConfirmationRequired:
+	case errors.Is(err, ErrClosed) && kind == keys.ConfirmationRequired:
 		return "the use of the key was refused on the desktop"
-	case errors.Is(err, errClosed):
+	case errors.Is(err, ErrClosed):
 		return what + " was closed"
-	case errors.Is(err, errUnanswered), errors.Is(err, context.DeadlineExceeded):
+	case errors.Is(err, ErrLate):
 		return what + " was not answered in time"
 	case errors.Is(err, errGone), errors.Is(err, context.Canceled):
 		return what + " was withdrawn: its caller no longer waits"

@@ -224,12 +224,17 @@ func childOf(t *testing.T, pid int32) int32 {
 	t.Helper()
 	var child int32
 	eventually(t, func() error {
-		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
+		lists, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid)) // each thread has its own
 		if err != nil {
 			return err
 		}
+		var text []byte
+		for _, list := range lists {
+			part, _ := os.ReadFile(list) // a thread that has ended has none
+			text = append(text, part...)
+		}
 		if _, err := fmt.Sscan(string(text), &child); err != nil {
-			return err
+			return fmt.Errorf("the children of %d: %w", pid, err)
 		}
 		if p, err := look(child); err != nil || p.name != "exe" { // before, it may be a try of package os
 			return fmt.Errorf("the job is %q: %v", p.name, err)

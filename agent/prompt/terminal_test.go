@@ -101,6 +101,9 @@ func TestCancel(t *testing.T) {
 			pane.wait("PIN:")
 			pane.typed(test.keys...)
 			e := wantKind(t, within(t, c).err, keys.PINRequired, test.text)
+			if !errors.Is(e, ErrClosed) {
+				t.Errorf("%v is not what a person wanted", e)
+			}
 			if e.Hint != "holdfast unlock alice" {
 				t.Errorf("hint %q", e.Hint)
 			}

@@ -74,7 +74,7 @@ func TestTurnEndsWithContext(t *testing.T) {
 	defer stop()
 	a := within(t, asking(short, p, daemon(t)))
 	wantKind(t, a.err, keys.PINRequired, "not answered in time")
-	if !errors.Is(a.err, context.DeadlineExceeded) {
+	if !errors.Is(a.err, context.DeadlineExceeded) || !errors.Is(a.err, ErrLate) {
 		t.Errorf("%v is not the end of the context", a.err)
 	}
 	cancel()
