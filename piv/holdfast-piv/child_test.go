@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"runtime"
 	"sync"
 	"testing"
 	"time"
@@ -21,6 +22,10 @@ import (
 const patience = 30 * time.Second
 
 func TestMain(m *testing.M) {
+	if os.Getenv(confinedVariable) != "" {
+		runtime.LockOSThread()
+		os.Exit(confined())
+	}
 	code := m.Run()
 	daemon.Remove()
 	os.Exit(code)
@@ -42,23 +47,28 @@ type child struct {
 func start(t *testing.T, rig *pivcard.Rig) *child {
 	t.Helper()
 	c := &child{t: t, cmd: exec.Command(daemon.Program(t, daemon.PIVProgram)), got: make(chan *wire.Reply, 8), done: make(chan struct{})}
+	c.launch(rig)
+	return c
+}
+
+func (c *child) launch(rig *pivcard.Rig) {
+	c.t.Helper()
 	c.cmd.Env = append(os.Environ(), rig.Env()...)
 	c.cmd.Stderr = &c.log
 	in, err := c.cmd.StdinPipe()
 	if err != nil {
-		t.Fatal(err)
+		c.t.Fatal(err)
 	}
 	out, err := c.cmd.StdoutPipe()
 	if err != nil {
-		t.Fatal(err)
+		c.t.Fatal(err)
 	}
 	if err := c.cmd.Start(); err != nil {
-		t.Fatal(err)
+		c.t.Fatal(err)
 	}
 	c.in = in
 	go c.read(out)
-	t.Cleanup(c.kill)
-	return c
+	c.t.Cleanup(c.kill)
 }
 
 func (c *child) read(out io.Reader) {
@@ -149,7 +159,7 @@ func (c *child) fails(r wire.Request, kind keys.Kind) *wire.Error {
 	c.t.Helper()
 	reply := c.do(r)
 	if reply.Error == nil || reply.Error.Kind != kind {
-		c.t.Fatalf("%s: %+v, want %s", r.Op, reply.Error, kind)
+		c.t.Fatalf("%s: %+v, want %s; %s", r.Op, reply.Error, kind, &c.log)
 	}
 	return reply.Error
 }

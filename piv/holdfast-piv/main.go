@@ -13,7 +13,9 @@ package main
 import (
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
+	"runtime"
 
 	"holdfast/agent/harden"
 	"holdfast/piv/holdfast-piv/card"
@@ -36,25 +38,32 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 		fmt.Fprintln(stderr, "holdfast-piv: hint: holdfast-agent starts it; see holdfast-agent(8)")
 		return 2
 	}
-	if err := harden.Process(); err != nil {
-		fmt.Fprintln(stderr, "holdfast-piv: error:", err)
-		return 1
-	}
-	orphaned, err := watchParent()
-	if err != nil {
-		fmt.Fprintln(stderr, "holdfast-piv: error:", err)
-		return 1
-	}
-	v, err := vault.New()
-	if err != nil {
-		fmt.Fprintln(stderr, "holdfast-piv: error:", err)
-		return 1
-	}
-	defer v.Lock("")
-	s := &service{in: stdin, out: stdout, vault: v, card: card.New(v), orphaned: orphaned}
-	if err := s.run(); err != nil {
+	if err := serve(stdin, stdout, stderr); err != nil {
 		fmt.Fprintln(stderr, "holdfast-piv: error:", err)
 		return 1
 	}
 	return 0
+}
+
+// serve gives up what it does not need, and then answers requests.
+func serve(stdin io.Reader, stdout, stderr io.Writer) error {
+	runtime.LockOSThread() // the first three are about this thread, or begin with it
+	if err := harden.Process(); err != nil {
+		return err
+	}
+	if err := confine(); err != nil {
+		return err
+	}
+	orphaned, err := watchParent()
+	if err != nil {
+		return err
+	}
+	v, err := vault.New()
+	if err != nil {
+		return err
+	}
+	defer v.Lock("")
+	log := slog.New(slog.NewTextHandler(stderr, nil))
+	s := &service{in: stdin, out: stdout, vault: v, card: card.New(v, log), orphaned: orphaned}
+	return s.run()
 }

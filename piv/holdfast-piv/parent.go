@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"runtime"
 
 	"golang.org/x/sys/unix"
 )
@@ -15,8 +14,8 @@ import (
 //
 // The kernel tells of the thread that started this process, which may end long
 // before the agent does. Hence a signal that can be looked into, and not SIGKILL.
+// The calling goroutine must be locked to its thread, and stay: the kernel tells that one.
 func watchParent() (<-chan struct{}, error) {
-	runtime.LockOSThread() // the request is this thread's, which must stay
 	parent, heard, gone := os.Getppid(), make(chan os.Signal, 1), make(chan struct{})
 	signal.Notify(heard, unix.SIGUSR1)
 	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGUSR1), 0, 0, 0); err != nil {

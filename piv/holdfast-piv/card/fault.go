@@ -29,6 +29,10 @@ func (s *Session) fault(err error) error {
 	if status, ok := statusOf(err); ok {
 		return answered(status)
 	}
+	if s.left() {
+		s.drop()
+		return s.gone(pcsc.RemovedCard, err)
+	}
 	s.Release() // who knows where the two stand
 	return &keys.Error{Kind: keys.DeviceFailed, Message: "the card's answer makes no sense", Err: err}
 }
@@ -36,8 +40,8 @@ func (s *Session) fault(err error) error {
 // gone is the fault of a connection that is no more. A card that was taken out
 // takes the PIN along.
 func (s *Session) gone(code pcsc.Code, err error) error {
-	if code == pcsc.NotTransacted || code == pcsc.CommError {
-		code = whatHappened(s.reader, code)
+	if (code == pcsc.NotTransacted || code == pcsc.CommError) && s.left() {
+		code = pcsc.RemovedCard
 	}
 	if code == pcsc.RemovedCard || code == pcsc.NoSmartcard || code == pcsc.UnknownReader {
 		s.vault.Lock("")
@@ -45,25 +49,28 @@ func (s *Session) gone(code pcsc.Code, err error) error {
 	return readerFault(s.reader, code, err)
 }
 
-// whatHappened looks whether a command failed because the card or its reader
-// went.
-func whatHappened(reader string, code pcsc.Code) pcsc.Code {
-	now, err := pcsc.Readers()
+// shortly is how long pcscd may take to notice that a card has gone: it looks
+// every 400 ms where the reader does not tell it.
+const shortly = 600 * time.Millisecond
+
+// left reports whether the card, or its reader, was taken away. A command that
+// was under way then may have failed in any manner.
+func (s *Session) left() bool {
+	now, err := pcsc.Watch(s.known, shortly)
 	if err != nil {
-		return code
+		return false
 	}
-	for _, r := range now {
-		if r.Name == reader && r.Present {
-			return code
-		}
-	}
-	return pcsc.RemovedCard
+	was, is := find(s.known, s.reader), find(now, s.reader)
+	return !is.Present || is.Changes != was.Changes
 }
 
 // Fault names an error of package pcsc. The reader may be empty.
 func Fault(reader string, err error) error {
 	if code, ok := codeOf(err); ok {
 		return readerFault(reader, code, err)
+	}
+	if status, ok := statusOf(err); ok {
+		return answered(status)
 	}
 	return &keys.Error{Kind: keys.DeviceFailed, Message: "the card's answer makes no sense", Err: err}
 }
@@ -105,11 +112,13 @@ func answered(status uint16) error {
 
 // Status words (NIST SP 800-73-4 part 2, section 5.6).
 const (
-	statusSecurity    = 0x6982 // PIN, touch or management key is missing
-	statusBlocked     = 0x6983
-	statusConditions  = 0x6985 // conditions of use not satisfied
-	statusWrongData   = 0x6a80
-	statusNotFound    = 0x6a82
-	statusNoSpace     = 0x6a84
-	statusNoReference = 0x6a88
+	statusSecurity      = 0x6982 // PIN, touch or management key is missing
+	statusBlocked       = 0x6983
+	statusConditions    = 0x6985 // conditions of use not satisfied
+	statusWrongData     = 0x6a80
+	statusNotFound      = 0x6a82
+	statusNoSpace       = 0x6a84
+	statusNoReference   = 0x6a88
+	statusNoInstruction = 0x6d00
+	statusNoClass       = 0x6e00
 )

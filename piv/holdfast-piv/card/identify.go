@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"holdfast/agent/keys"
 	"holdfast/piv/holdfast-piv/pcsc"
 	"holdfast/piv/wire"
 )
@@ -25,10 +26,11 @@ func identify(reader string, reply *wire.Reply) error {
 	}
 	defer c.Close()
 	version, serial, err := identity(c)
-	if _, answered := statusOf(err); answered {
-		return notPIV(reader, err)
-	}
 	if err != nil {
+		err = notPIV(reader, err)
+		if _, named := keys.AsError(err); named {
+			return err
+		}
 		return Fault(reader, err)
 	}
 	reply.Serial, reply.Firmware = serial, fmt.Sprintf("%d.%d.%d", version[0], version[1], version[2])

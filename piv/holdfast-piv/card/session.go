@@ -13,6 +13,7 @@ package card
 
 import (
 	"fmt"
+	"log/slog"
 	"strings"
 
 	"github.com/go-piv/piv-go/v2/piv"
@@ -26,10 +27,12 @@ import (
 // A Session works with the card in one reader. It is not safe for concurrent use.
 type Session struct {
 	vault *vault.Vault
+	log   *slog.Logger
 
 	reader   string
-	yk       *piv.YubiKey // nil while no connection is open
-	raw      *pcsc.Card   // the same connection
+	known    []pcsc.Reader // as they were at the last connection
+	yk       *piv.YubiKey  // nil while no connection is open
+	raw      *pcsc.Card    // the same connection
 	firmware piv.Version
 	serial   uint32
 
@@ -43,8 +46,9 @@ type Session struct {
 	broken bool
 }
 
-// New returns a session without a connection. What is unlocked is kept in v.
-func New(v *vault.Vault) *Session { return &Session{vault: v} }
+// New returns a session without a connection. What is unlocked is kept in v; what
+// is behind an error goes to log, and is no secret.
+func New(v *vault.Vault, log *slog.Logger) *Session { return &Session{vault: v, log: log} }
 
 // Broken reports that the process should end when it has said what there is to
 // say: piv-go holds a reader that it cannot let go of, or has panicked.
@@ -70,7 +74,9 @@ func (s *Session) Do(r *wire.Request) *wire.Reply {
 	reply := &wire.Reply{ID: r.ID}
 	s.sent = false
 	if err := s.run(r, reply); err != nil {
-		reply = &wire.Reply{ID: r.ID, Error: wire.FromError(s.fault(err))}
+		named := wire.FromError(s.fault(err))
+		s.log.Info("request failed", "op", r.Op, "kind", named.Kind, "error", err)
+		reply = &wire.Reply{ID: r.ID, Error: named}
 		reply.Error.Unsent = !s.sent
 	}
 	return reply
@@ -119,11 +125,12 @@ func (s *Session) open(reader string, serial uint32) error {
 }
 
 func (s *Session) connect(reader string) error {
-	s.reader = reader
+	if err := s.arrived(reader); err != nil {
+		return err
+	}
 	yk, err := piv.Open(reader)
 	if err != nil {
-		// Only before it has a handle does piv-go leave nothing behind.
-		s.broken = !strings.HasPrefix(err.Error(), "connecting to smart card")
+		s.broken = leaks(err)
 		return notPIV(reader, err)
 	}
 	raw, err := borrow(yk)
@@ -139,10 +146,47 @@ func (s *Session) connect(reader string) error {
 	return nil
 }
 
+// leaks reports whether piv.Open has left a connection behind that nothing but the
+// end of the process closes: it does unless it failed before it had one, or in its
+// last step.
+func leaks(err error) bool {
+	return !strings.HasPrefix(err.Error(), "connecting to smart card") &&
+		!strings.HasPrefix(err.Error(), "getting yubikey version")
+}
+
+// arrived locks what was unlocked when the reader is another one, or a card was
+// taken out of it, since the last connection: that card may be anywhere by now.
+func (s *Session) arrived(reader string) error {
+	now, err := pcsc.Readers()
+	if err != nil {
+		return err
+	}
+	was, is := find(s.known, s.reader), find(now, reader)
+	s.known, s.reader = now, reader
+	if !is.Present || was.Name != is.Name || was.Changes != is.Changes {
+		s.vault.Lock("")
+	}
+	if is.Name == "" {
+		return pcsc.UnknownReader
+	}
+	return nil
+}
+
+// find returns the reader of that name, or the zero value.
+func find(all []pcsc.Reader, name string) pcsc.Reader {
+	for _, r := range all {
+		if r.Name == name {
+			return r
+		}
+	}
+	return pcsc.Reader{}
+}
+
 // notPIV names the refusal of a card of another kind. Other errors stay as they
 // are.
 func notPIV(reader string, err error) error {
-	if _, answered := statusOf(err); !answered {
+	status, _ := statusOf(err)
+	if status != statusNotFound && status != statusNoInstruction && status != statusNoClass {
 		return err
 	}
 	return &keys.Error{Kind: keys.DeviceAbsent, Err: err,
