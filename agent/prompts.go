@@ -63,6 +63,9 @@ func (p *prompts) init() {
 // be.
 func (p *prompts) put(ctx context.Context, r *request, q question) error {
 	for {
+		if err := ctx.Err(); err != nil {
+			return err // who has left asks for nothing
+		}
 		a, joined, err := p.join(r, q)
 		if err != nil {
 			return err
