@@ -41,6 +41,7 @@ func TestFaultsThroughPCSCD(t *testing.T) {
 			lost(t, s, <-got)
 			r.Insert(c)
 		}},
+		{"hangs, and the client dies", func(t *testing.T, s *session) { abandoned(t, r, c) }},
 	} {
 		t.Run(part.name, func(t *testing.T) {
 			c.Forget()
@@ -133,6 +134,24 @@ func hangs(t *testing.T, s *session, c *Card) {
 	if result := <-got; result.err != nil || !bytes.Equal(result.answer, []byte{5, 4, 3, 0x90, 0}) {
 		t.Errorf("released, it answered %x, %v", result.answer, result.err)
 	}
+}
+
+// abandoned has a client die while the card hangs. pcscd keeps waiting, and is
+// itself again when the card is.
+func abandoned(t *testing.T, r *Rig, c *Card) {
+	client, err := r.open(r.ReaderOf(c), shareShared)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Order(Hang())
+	got := later(&session{t, client.transmit}, version)
+	arrived(t, c, GetVersion)
+	client.conn.Close()
+	if result := <-got; result.err == nil {
+		t.Errorf("answered %x", result.answer)
+	}
+	c.Release()
+	eventually(t, func() error { return try(r, c, shareShared) })
 }
 
 // TestEndless asks on and on. Another command ends it.
