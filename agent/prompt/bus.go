@@ -56,7 +56,7 @@ func busSocket(address string) (string, error) {
 	first, _, _ := strings.Cut(address, ";")
 	list, found := strings.CutPrefix(first, "unix:")
 	if !found {
-		return "", fmt.Errorf("bus address %.80q is not unix:", address)
+		return "", fmt.Errorf("bus address %.80q is of another kind than unix", address)
 	}
 	for pair := range strings.SplitSeq(list, ",") {
 		key, escaped, _ := strings.Cut(pair, "=")

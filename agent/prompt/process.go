@@ -43,7 +43,7 @@ func parseStat(text []byte) (process, error) {
 	if err != nil {
 		return process{}, fmt.Errorf("stat: pid: %w", err)
 	}
-	state := string(fields[3-3])
+	state := string(fields[0])
 	p := process{pid: int32(pid), name: string(text[open+1 : end]), ended: state == "Z" || state == "X"}
 	for field, to := range map[int]*int32{4: &p.parent, 5: &p.group, 6: &p.session, 8: &p.foreground} {
 		n, err := strconv.ParseInt(string(fields[field-3]), 10, 32)
