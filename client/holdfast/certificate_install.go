@@ -1,10 +1,12 @@
 package main
 
 import (
+	"bytes"
 	"context"
 
 	"github.com/spf13/cobra"
 
+	"holdfast/agent/keys"
 	"holdfast/agent/wire"
 	"holdfast/client"
 )
@@ -23,7 +25,8 @@ func (a *app) certificateInstall() *cobra.Command {
 this key. FILE may be - for stdin.
 
 For a key on a card the leaf is stored in the key's slot too, where other programs
-look for it; the card's PIN is asked for. --record-only leaves the slot as it is.`,
+look for it; unless the key is unlocked, the card's PIN is asked for. It is not with
+--record-only: the slot of a locked key is then left as it is.`,
 		Example: indent("holdfast certificate install alice alice.pem"),
 		Args:    oneKey("FILE"), ValidArgsFunction: a.completeKeys,
 		RunE: a.asking(func(ctx context.Context, c *client.Client, args []string) error {
@@ -38,35 +41,58 @@ look for it; the card's PIN is asked for. --record-only leaves the slot as it is
 			return a.showKey(ctx, c, k, o.json)
 		}),
 	}
-	cmd.Flags().BoolVar(&o.recordOnly, "record-only", false, "leave a card's slot as it is")
+	cmd.Flags().BoolVar(&o.recordOnly, "record-only", false, "do not ask for a card's PIN, and leave its slot as it is")
 	o.source.flag(cmd, "pin-fd", "card's PIN")
 	jsonFlag(cmd, &o.json)
 	return cmd
 }
 
-// install stores a chain in a key's record, and the leaf in its slot.
+// install stores a chain in a key's record, and the leaf in its slot. The agent does
+// the latter by itself for a key that is unlocked, as far as it can.
 func (a *app) install(ctx context.Context, c *client.Client, o *installOptions, name string, chain [][]byte) (wire.Key, error) {
 	before, err := c.GetKey(ctx, name)
-	if err != nil || before.Place == nil || o.recordOnly {
-		return a.installRecord(ctx, c, before, name, chain)
+	if err != nil || before.Place == nil {
+		return c.InstallCertificate(ctx, name, chain)
+	}
+	if o.recordOnly || before.UnlockedUntil != nil && !o.source.given() {
+		k, err := c.InstallCertificate(ctx, name, chain)
+		if err == nil {
+			a.tellSlot(before.Place, inSlot(ctx, c, before.Place, chain[0]))
+		}
+		return k, err
 	}
 	pin, err := o.source.read(ctx, a, promptFor(before), "")
+	if err == nil {
+		err = keys.CheckCardPIN(pin)
+	}
 	if err != nil {
 		return wire.Key{}, err
 	}
 	defer clear(pin)
 	k, err := c.InstallOnCard(ctx, name, chain, pin)
 	if err == nil {
-		a.note("the chain is in the record, and the leaf in slot %s of card %d", before.Place.Slot, before.Place.Card)
+		a.tellSlot(before.Place, true)
 	}
 	return k, err
 }
 
-// installRecord stores a chain in a key's record alone.
-func (a *app) installRecord(ctx context.Context, c *client.Client, before wire.Key, name string, chain [][]byte) (wire.Key, error) {
-	k, err := c.InstallCertificate(ctx, name, chain)
-	if err == nil && before.Place != nil {
-		a.note("the chain is in the record alone; slot %s of card %d is as it was", before.Place.Slot, before.Place.Card)
+func (a *app) tellSlot(p *wire.Place, stored bool) {
+	if stored {
+		a.note("the chain is in the record, and the leaf in slot %s of card %d", p.Slot, p.Card)
+		return
 	}
-	return k, err
+	a.note("the chain is in the record alone, and not in slot %s of card %d", p.Slot, p.Card)
+}
+
+// inSlot reports whether a slot is known to hold a certificate.
+func inSlot(ctx context.Context, c *client.Client, p *wire.Place, leaf []byte) bool {
+	cards, _ := c.ListCards(ctx) // of a card that cannot be seen nothing is known
+	for _, card := range cards {
+		for _, s := range card.Slots {
+			if card.Serial == p.Card && s.Slot == p.Slot && bytes.Equal(s.Certificate, leaf) {
+				return true
+			}
+		}
+	}
+	return false
 }

@@ -2,8 +2,11 @@ package main
 
 import (
 	"encoding/json"
+	"encoding/pem"
+	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"holdfast/agent/keys"
 	"holdfast/agent/wire"
@@ -63,10 +66,39 @@ func TestInstallRecordOnly(t *testing.T) {
 	if sent := installSent(t, agent); sent.PIN != nil {
 		t.Errorf("got %+v on the wire", sent)
 	}
-	if !strings.Contains(got.stderr, "note: the chain is in the record alone; slot 9a of card 7 is as it was\n") {
+	if !strings.Contains(got.stderr, "note: the chain is in the record alone, and not in slot 9a of card 7\n") {
 		t.Errorf("got %q", got.stderr)
 	}
+	c.stdin = "12345"
+	c.run("certificate", "install", "alice", path, "--pin-fd", "0").want(t, 1, "6 to 8 digits")
 	if got := c.run("certificate", "install", "unused", path); got.code != 0 || got.stderr != "" {
 		t.Errorf("a key in no card: got %+v", got)
+	}
+}
+
+// A key that is unlocked needs no PIN, and what came of it is looked up.
+func TestInstallUnlocked(t *testing.T) {
+	agent, c, path := withAliceOnCard(t)
+	until := time.Now().Add(time.Hour)
+	agent.Change("alice", func(k *wire.Key) { k.PIN, k.UnlockedUntil = true, &until })
+	card := clienttest.NewCard(7)
+	data, err := os.ReadFile(path)
+	check(t, err)
+	leaf, _ := pem.Decode(data)
+	card.Slots = []wire.CardSlot{{Slot: "9c", Certificate: leaf.Bytes}, {Slot: "9a"}}
+	agent.Cards = []wire.Card{card}
+	for _, want := range []string{"record alone, and not in slot 9a of card 7", "the leaf in slot 9a of card 7"} {
+		if got := c.run("certificate", "install", "alice", path); got.code != 0 || !strings.Contains(got.stderr, want) {
+			t.Errorf("got %+v, want it to say %q", got, want)
+		}
+		if sent := installSent(t, agent); sent.PIN != nil {
+			t.Errorf("got %+v on the wire", sent)
+		}
+		card.Slots[1].Certificate = leaf.Bytes
+	}
+	c.stdin = clienttest.CardPIN
+	c.run("certificate", "install", "alice", path, "--pin-fd", "0").want(t, 0)
+	if sent := installSent(t, agent); string(sent.PIN) != clienttest.CardPIN {
+		t.Errorf("got %+v on the wire", sent)
 	}
 }

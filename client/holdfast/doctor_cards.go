@@ -118,7 +118,10 @@ func (f *findings) noCardSeen(m machine) {
 
 // card passes on what the agent found out about a card.
 func (f *findings) card(m machine, card wire.Card) {
-	subject := cardName(card)
+	subject := "reader" // which one, the reason says
+	if card.Serial != 0 {
+		subject = cardName(card)
+	}
 	switch keys.State(card.State) {
 	case keys.StateReady:
 		f.ok(subject, "in %s, firmware %s; PIN: %s", card.Reader, card.Firmware, triesOf(card.PINTries, card.DefaultPIN))

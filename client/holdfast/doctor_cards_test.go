@@ -133,7 +133,7 @@ func TestDoctorCardFaults(t *testing.T) {
 		}, stateBad, "card 7", "in use by another program", "end it", 1},
 		"no PIV card": {func(t *testing.T, a *clienttest.Agent, m machine) {
 			a.Cards[0] = wire.Card{Reader: "R", State: "absent", Reason: "the card has no PIV", Hint: "use another", Notes: []wire.Notice{}, Slots: []wire.CardSlot{}}
-		}, stateNote, "reader R", "the card has no PIV", "use another", 0},
+		}, stateNote, "reader", "the card has no PIV", "use another", 0},
 		"a wedged card": {func(t *testing.T, a *clienttest.Agent, m machine) {
 			a.Cards[0].State, a.Cards[0].Reason, a.Cards[0].Notes = "wedged", "no answer", []wire.Notice{{Message: "no answer"}}
 		}, stateBad, "card 7", "it is wedged: no answer", "take it out", 1},

@@ -95,8 +95,7 @@ on holding what is in its slot, and the agent knows of it no more.`,
 		Args:    oneKey(), ValidArgsFunction: a.completeKeys,
 		RunE: a.asking(func(ctx context.Context, c *client.Client, args []string) error {
 			if !yes {
-				question := fmt.Sprintf("Delete key %s? There is no copy of it anywhere.", args[0])
-				if err := a.confirm(ctx, question, "--yes says it on the command line"); err != nil {
+				if err := a.confirm(ctx, deletion(ctx, c, args[0]), "--yes says it on the command line"); err != nil {
 					return err
 				}
 			}
@@ -105,6 +104,14 @@ on holding what is in its slot, and the agent knows of it no more.`,
 	}
 	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
 	return cmd
+}
+
+// deletion asks whether a key is to be deleted.
+func deletion(ctx context.Context, c *client.Client, name string) string {
+	if k, err := c.GetKey(ctx, name); err == nil && k.Place != nil { // else the deletion has the error
+		return fmt.Sprintf("Delete key %s? The agent forgets it; it stays in slot %s of card %d until it is overwritten.", name, k.Place.Slot, k.Place.Card)
+	}
+	return fmt.Sprintf("Delete key %s? There is no copy of it anywhere.", name)
 }
 
 func (a *app) keyExport() *cobra.Command {

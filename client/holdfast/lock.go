@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -44,7 +45,7 @@ session's desktop or terminal.`,
 			defer clear(pin)
 			reply, err := c.Unlock(ctx, wire.UnlockKeyParameters{Name: args[0], PIN: pin, Seconds: o.seconds})
 			if err != nil {
-				return err
+				return notAsked(pin, err)
 			}
 			fmt.Fprintf(a.stdout, "%s is unlocked until %s\n", args[0], when(reply.UnlockedUntil))
 			return nil
@@ -74,6 +75,18 @@ func (a *app) pinFor(ctx context.Context, c *client.Client, o *unlockOptions, na
 		return nil, err
 	}
 	return pin, keys.CheckPIN(pin)
+}
+
+// notAsked gives the error of an agent that could not ask another hint than to do
+// what was just done.
+func notAsked(pin []byte, err error) error {
+	e, fromAgent := keys.AsError(err)
+	if len(pin) > 0 || !fromAgent || !strings.Contains(e.Hint, "holdfast unlock") {
+		return err
+	}
+	p := *explain(err)
+	p.hint = "run it in a terminal and without --pinentry, or hand the PIN over with --pin-fd 3 3<FILE"
+	return &p
 }
 
 // promptFor asks for the PIN of a key on a card.

@@ -124,7 +124,7 @@ func TestUnlockPINDescriptor(t *testing.T) {
 // Without a terminal it is the agent that asks, if it can.
 func TestUnlockWithoutTerminal(t *testing.T) {
 	agent, c := withAlice(t)
-	c.run("unlock", "alice").want(t, 5, "nobody to ask for the PIN", "hint: holdfast unlock alice")
+	c.run("unlock", "alice").want(t, 5, "nobody to ask for the PIN", "hint: run it in a terminal and without --pinentry, or hand the PIN over with --pin-fd 3 3<FILE\n")
 	agent.Person = true
 	c.run("unlock", "alice", "--seconds", "60").want(t, 0, "alice is unlocked until")
 	p := openPTY(t)
@@ -185,8 +185,13 @@ func TestDeleteOnTerminal(t *testing.T) {
 	p := openPTY(t)
 	p.answer(t, "Delete key alice? There is no copy of it anywhere. [y/N] ", "y\n")
 	p.command(t, agent.Socket).run("key", "delete", "alice").want(t, 0)
-	if n := len(agent.Calls(wire.DeleteKey)); n != 1 {
-		t.Errorf("deleted %d times, want once", n)
+	agent.AddKey("bob", keys.TLSClient, keys.ES256)
+	agent.Change("bob", func(k *wire.Key) { k.Place = &wire.Place{Card: 7, Slot: "9a"} })
+	p = openPTY(t)
+	p.answer(t, "The agent forgets it; it stays in slot 9a of card 7 until it is overwritten. [y/N] ", "y\n")
+	p.command(t, agent.Socket).run("key", "delete", "bob").want(t, 0)
+	if n := len(agent.Calls(wire.DeleteKey)); n != 2 {
+		t.Errorf("deleted %d times, want twice", n)
 	}
 }
 
