@@ -1,0 +1,250 @@
+package piv_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"holdfast/agent/keys"
+	"holdfast/piv"
+	"holdfast/test/pivcard"
+)
+
+// A stage is a rig with two cards, and a key on each: the first suffers, and the
+// second must not notice.
+type stage struct {
+	t          *testing.T
+	rig        *pivcard.Rig
+	b          *piv.PIV
+	card       *pivcard.Card
+	key, other keys.Material
+
+	faults, hangs, leaks int
+	felt                 int           // faults that made a call fail; the others came too late, or were borne
+	slowest              time.Duration // recovery
+}
+
+// recovery is how soon a card must be of use again when its fault is over.
+const recovery = 2 * time.Second
+
+// TestCardFaults: 200 faults of a card. No call outlives its time, no reader stays
+// taken, the card is of use again within 2 s, no try of its PIN is lost, and the
+// card beside it signs on.
+func TestCardFaults(t *testing.T) {
+	const stages, each = 4, 50
+	all := make([]*stage, stages)
+	t.Run("all", func(t *testing.T) {
+		for i := range all {
+			t.Run(fmt.Sprint(i), func(t *testing.T) {
+				t.Parallel()
+				all[i] = newStage(t)
+				all[i].play(each)
+			})
+		}
+	})
+	var sum stage
+	for _, s := range all {
+		sum.faults, sum.hangs, sum.leaks = sum.faults+s.faults, sum.hangs+s.hangs, sum.leaks+s.leaks
+		sum.slowest, sum.felt = max(sum.slowest, s.slowest), sum.felt+s.felt
+	}
+	t.Logf("%d card faults, %d of them felt: %d hangs, %d leaked handles, slowest recovery %v", sum.faults, sum.felt, sum.hangs, sum.leaks, sum.slowest)
+	if sum.felt < stages*each/2 {
+		t.Errorf("%d faults were felt, want most", sum.felt)
+	}
+	if sum.faults != stages*each || sum.hangs > 0 || sum.leaks > 0 || sum.slowest > recovery {
+		t.Errorf("want %d faults, 0 hangs, 0 leaks, recovery within %v", stages*each, recovery)
+	}
+}
+
+func newStage(t *testing.T) *stage {
+	rig := quietRig(t)
+	s := &stage{t: t, rig: rig, card: rig.NewCard(pivcard.Options{Serial: 1})}
+	for _, card := range []*pivcard.Card{s.card, rig.NewCard(pivcard.Options{Serial: 2})} {
+		if err := rig.Insert(card); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := config(t, rig)
+	c.Log = nil
+	c.Limits(500*time.Millisecond, 500*time.Millisecond, 50*time.Millisecond)
+	s.b = openPIV(t, c)
+	setUp(t, s.b, 1)
+	setUp(t, s.b, 2)
+	s.key = create(t, s.b, keys.OnCard{Serial: 1, PINPolicy: keys.PolicyAlways})
+	s.other = create(t, s.b, keys.OnCard{Serial: 2, PINPolicy: keys.PolicyNever})
+	return s
+}
+
+// quietRig is a rig that reports what fails, instead of ending the test: whether a
+// fault has removed its card is best found out by inserting it.
+func quietRig(t *testing.T) *pivcard.Rig {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "piv-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	rig, err := pivcard.New(dir, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(rig.Close)
+	return rig
+}
+
+// play orders faults, while the other card signs.
+func (s *stage) play(faults int) {
+	seed := rand.Uint64()
+	s.t.Logf("seed %d", seed)
+	r := rand.New(rand.NewPCG(seed, 0))
+	over, stop := context.WithCancel(s.t.Context())
+	var beside sync.WaitGroup
+	beside.Go(func() { s.signBeside(over) })
+	for range faults {
+		s.suffer(r)
+	}
+	stop()
+	beside.Wait()
+	if left := s.card.PINLeft(); left != 3 {
+		s.t.Errorf("%d tries of the PIN are left, and nobody entered a wrong one", left)
+	}
+}
+
+// signBeside signs with the other card until over.
+func (s *stage) signBeside(over context.Context) {
+	for n := 0; ; n++ {
+		begun := time.Now()
+		err := sign(soon(s.t), s.b, s.other)
+		if over.Err() != nil {
+			s.t.Logf("the other card: %d signatures", n)
+			return
+		}
+		if took := time.Since(begun); err != nil || took > 2*time.Second {
+			s.t.Errorf("the other card: %v after %v", err, took)
+		}
+		select {
+		case <-over.Done():
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// suffer has one fault strike somewhere in unlocking and signing.
+func (s *stage) suffer(r *rand.Rand) {
+	name, fault := randomFault(r)
+	s.b.Lock(nil) // lets go of the card: it is opened again, which is half of the fun
+	s.card.Order(fault)
+	s.faults++
+	failed := false
+	for _, call := range []func(context.Context) error{s.unlock, s.sign} {
+		ctx, cancel := context.WithTimeout(s.t.Context(), time.Second)
+		begun := time.Now()
+		failed = call(ctx) != nil || failed
+		cancel()
+		if took := time.Since(begun); took > 1500*time.Millisecond {
+			s.hangs++
+			s.t.Errorf("%s: a call took %v", name, took)
+		}
+	}
+	if failed {
+		s.felt++
+	}
+	s.card.Mend()
+	_ = s.rig.Insert(s.card) // unless it is there still
+	s.recover(name)
+	s.wantFree(name)
+}
+
+func (s *stage) unlock(ctx context.Context) error {
+	return s.b.Unlock(ctx, s.key, []byte(rightPIN), time.Now().Add(time.Hour))
+}
+
+func (s *stage) sign(ctx context.Context) error { return sign(ctx, s.b, s.key) }
+
+// recover signs as soon as the card lets us.
+func (s *stage) recover(name string) {
+	begun := time.Now()
+	for {
+		ctx, cancel := context.WithTimeout(s.t.Context(), 3*time.Second)
+		err := s.unlock(ctx)
+		if err == nil {
+			err = s.sign(ctx)
+		}
+		cancel()
+		took := time.Since(begun)
+		s.slowest = max(s.slowest, took)
+		if err == nil {
+			return
+		}
+		if took > 10*time.Second {
+			s.t.Fatalf("%s: not recovered: %v", name, err)
+		}
+		<-time.After(10 * time.Millisecond)
+	}
+}
+
+// wantFree: when the card is let go, another program can have it for itself.
+func (s *stage) wantFree(name string) {
+	s.b.Lock(nil)
+	for end := time.Now().Add(time.Second); ; <-time.After(5 * time.Millisecond) {
+		if release, err := hold(s.rig, s.rig.ReaderOf(s.card)); err == nil {
+			release()
+			return
+		}
+		if time.Now().After(end) {
+			s.leaks++
+			s.t.Errorf("%s: the reader stays taken", name)
+			return
+		}
+	}
+}
+
+// hold opens the reader as another program does, or says why that cannot be.
+func hold(rig *pivcard.Rig, reader string) (release func(), err error) {
+	var tb trial
+	release = rig.Hold(&tb, reader, true)
+	return release, tb.err
+}
+
+// A trial is a test that may fail.
+type trial struct{ err error }
+
+func (*trial) Helper()                          {}
+func (*trial) Cleanup(func())                   {}
+func (t *trial) Fatalf(format string, a ...any) { t.err = fmt.Errorf(format, a...) }
+
+// randomFault is any fault at any command.
+func randomFault(r *rand.Rand) (string, pivcard.Fault) {
+	garbage := make([]byte, 1+r.IntN(300))
+	for i := range garbage {
+		garbage[i] = byte(r.Uint32())
+	}
+	faults := []struct {
+		name string
+		make func() pivcard.Fault
+	}{
+		{"removed", pivcard.Removed}, {"removed after", pivcard.RemovedAfter}, {"hang", pivcard.Hang},
+		{"slow", func() pivcard.Fault { return pivcard.Slow(700 * time.Millisecond) }},
+		{"no answer", func() pivcard.Fault { return pivcard.Answer(nil) }},
+		{"one byte", func() pivcard.Fault { return pivcard.Answer([]byte{0x90}) }},
+		{"garbage", func() pivcard.Fault { return pivcard.Answer(garbage) }},
+		{"garbage and success", func() pivcard.Fault { return pivcard.Answer(append(garbage, 0x90, 0)) }},
+		{"64 KiB", func() pivcard.Fault { return pivcard.Answer(bytes.Repeat([]byte{0x90, 0}, 32767)) }},
+		{"6f00", func() pivcard.Fault { return pivcard.Status(0x6f00) }},
+		{"6982", func() pivcard.Fault { return pivcard.Status(0x6982) }},
+		{"endless", pivcard.Endless}, {"wrong signature", pivcard.WrongSignature},
+	}
+	at := []pivcard.Instruction{
+		pivcard.Select, pivcard.Verify, pivcard.Authenticate, pivcard.GetMetadata, pivcard.GetSerial, pivcard.GetVersion, pivcard.GetData,
+	}
+	f, ins := faults[r.IntN(len(faults))], at[r.IntN(len(at))]
+	if f.name == "wrong signature" {
+		ins = pivcard.Authenticate
+	}
+	return fmt.Sprintf("%s at %02x", f.name, byte(ins)), f.make().At(ins).Nth(1 + r.IntN(2))
+}
