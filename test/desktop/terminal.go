@@ -29,7 +29,9 @@ func OpenTerminal(tb TB, env []string, command string) *Terminal {
 	env = append([]string{"TERM=screen", "PATH=/usr/local/bin:/usr/bin:/bin", "LANG=C.UTF-8"}, env...)
 	server := start(tb, env, "", "tmux", "-S", t.socket, "-f", "/dev/null", "-D")
 	server.wait("tmux", func() error {
-		out, err := t.command("new-session", "-d", "-x", "100", "-y", "40", command).CombinedOutput()
+		open := t.command("new-session", "-d", "-x", "100", "-y", "40", command)
+		open.Env = env // whose PATH the shell gets
+		out, err := open.CombinedOutput()
 		if err != nil {
 			return fmt.Errorf("%w: %s", err, out)
 		}

@@ -102,11 +102,18 @@ type setup func(*rig, *daemon.BrokerOptions)
 // newRig starts a rig on a plane, for a user.
 func newRig(t testing.TB, plane *kube.Plane, user kube.User, more ...setup) *rig {
 	t.Helper()
+	return newRigWith(t, plane, user, daemon.Options{}, more...)
+}
+
+// newRigWith is newRig with an agent that is started in another way.
+func newRigWith(t testing.TB, plane *kube.Plane, user kube.User, agent daemon.Options, more ...setup) *rig {
+	t.Helper()
 	r := &rig{plane: plane, tpm: swtpm.NewProxy(t, swtpm.Start(t), swtpm.Options{}), dir: daemon.Dir(t)}
 	if err := os.Chmod(r.dir, 0o711); err != nil {
 		t.Fatal(err)
 	}
-	r.agent = daemon.Start(t, daemon.Options{Device: r.tpm.Device()})
+	agent.Device = r.tpm.Device()
+	r.agent = daemon.Start(t, agent)
 	r.enrol(t, "prod", user, time.Time{})
 	r.profile = r.newProfile("prod")
 	o := daemon.BrokerOptions{Agent: r.agent, Profiles: []*profile.Profile{r.profile}}
