@@ -65,17 +65,17 @@ func (c *Card) awaitTouch(gone <-chan struct{}) bool {
 	case c.blinks <- struct{}{}:
 	default: // nobody reads them
 	}
-	var reached <-chan time.Time
-	if finger > 0 {
-		reached = time.After(finger)
+	// One timer: of two that had both run out, either could seem the first.
+	wait, touched := c.Patience, false
+	reaches := 0 < finger && finger < wait
+	if reaches {
+		wait = finger
 	}
-	touched := false
 	select {
 	case <-c.pressed:
 		touched = true
-	case <-reached:
-		touched = true
-	case <-time.After(c.Patience):
+	case <-time.After(wait):
+		touched = reaches
 	case <-gone:
 	}
 	return c.endTouch(touched)

@@ -1,0 +1,131 @@
+package pivcard
+
+import "errors"
+
+// Insert puts a card into the first free reader, and returns when pcscd has
+// seen it there. A card that a fault has removed can be inserted again.
+func (r *Rig) Insert(c *Card) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.collect()
+	if r.slotOf(c) >= 0 {
+		return r.report(errors.New("the card is in a reader"))
+	}
+	for slot, i := range r.cards {
+		if i == nil {
+			return r.report(r.insert(c, slot))
+		}
+	}
+	return r.report(errors.New("no reader is free"))
+}
+
+func (r *Rig) insert(c *Card, slot int) error {
+	if r.proc == nil {
+		return errors.New("pcscd is stopped")
+	}
+	// pcscd looks every 400 ms, and must see the card that was there go.
+	if err := r.await(slot, false); err != nil {
+		return err
+	}
+	conn, err := r.proc.dial(slot)
+	if err != nil {
+		return err
+	}
+	i := &insertion{card: c, conn: conn, gone: make(chan struct{}), left: make(chan struct{}), done: make(chan struct{})}
+	r.cards[slot] = i
+	go i.serve()
+	return r.await(slot, true)
+}
+
+// await waits until pcscd sees a card in the slot, or none.
+func (r *Rig) await(slot int, there bool) error {
+	return r.proc.until(func(readers []readerState) bool {
+		for _, reader := range readers {
+			if reader.name() == r.Reader(slot) {
+				return reader.hasCard() == there
+			}
+		}
+		return false
+	})
+}
+
+// Remove takes a card out, in the middle of a command if it has one, and
+// returns when pcscd has noticed. It does nothing when the card is in no reader.
+func (r *Rig) Remove(c *Card) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	slot := r.slotOf(c)
+	if slot < 0 {
+		return nil
+	}
+	r.cards[slot].end()
+	r.cards[slot] = nil
+	if r.proc == nil {
+		return nil
+	}
+	return r.report(r.await(slot, false))
+}
+
+// slotOf returns where the card is, or -1.
+func (r *Rig) slotOf(c *Card) int {
+	for slot, i := range r.cards {
+		if i != nil && i.card == c {
+			return slot
+		}
+	}
+	return -1
+}
+
+// collect frees the readers of cards that a fault has removed. Those that were
+// in when pcscd was stopped are still in.
+func (r *Rig) collect() {
+	for slot, i := range r.cards {
+		if i != nil && i.fallen() {
+			<-i.done
+			r.cards[slot] = nil
+		}
+	}
+}
+
+// StopPCSCD kills pcscd: its socket refuses connections, and clients find
+// theirs closed. The cards lose their power and stay where they are.
+func (r *Rig) StopPCSCD() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.stop()
+}
+
+func (r *Rig) stop() {
+	r.collect()
+	if r.proc != nil {
+		r.proc.kill()
+		r.proc = nil
+	}
+	for _, i := range r.cards {
+		if i != nil {
+			i.end()
+		}
+	}
+}
+
+// Restart kills pcscd unless it is stopped, starts it again and puts the cards
+// into the readers they were in.
+func (r *Rig) Restart() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.stop()
+	p, err := launchPCSCD(r.dir, r.slots)
+	if err != nil {
+		return r.report(err)
+	}
+	r.proc = p
+	for slot, i := range r.cards {
+		if i == nil {
+			continue
+		}
+		if err := r.insert(i.card, slot); err != nil {
+			return r.report(err)
+		}
+	}
+	return nil
+}
