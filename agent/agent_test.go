@@ -59,6 +59,7 @@ type device struct {
 	persist func() error
 	unseal  func([]byte) []byte // what becomes of a secret that was opened
 	sign    func() error        // what Sign answers instead, when it is not nil
+	lent    []byte              // the last PIN, as Unlock got it
 }
 
 // Import implements keys.Backend.
@@ -67,6 +68,12 @@ func (d *device) Import(ctx context.Context, t keys.Template, file []byte, allow
 		return keys.Material{}, d.refuse
 	}
 	return d.Memory.Import(ctx, t, file, allowImported)
+}
+
+// Unlock implements keys.Backend.
+func (d *device) Unlock(ctx context.Context, m keys.Material, pin []byte, until time.Time) error {
+	d.lent = pin
+	return d.Memory.Unlock(ctx, m, pin, until)
 }
 
 // Sign implements keys.Backend.

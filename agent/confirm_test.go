@@ -7,7 +7,6 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/asn1"
-	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -362,6 +361,6 @@ func (r *rig) createOnCard(p *person, name string, on wire.OnCard, change ...fun
 			r.t.Fatalf("create %s: %v", name, err)
 		}
 	case <-time.After(10 * time.Second):
-		r.t.Fatal(fmt.Sprintf("create %s: no answer", name))
+		r.t.Fatalf("create %s: no answer", name)
 	}
 }

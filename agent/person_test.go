@@ -17,6 +17,7 @@ import (
 type person struct {
 	shown   chan *shown
 	touches chan *shown
+	given   []byte // the last PIN, as it was handed over
 }
 
 // shown is one prompt, or one notice about a touch.
@@ -45,7 +46,8 @@ func (p *person) PIN(ctx context.Context, s prompt.Subject) ([]byte, error) {
 	if a.err != nil {
 		return nil, &keys.Error{Kind: keys.PINRequired, Message: "the PIN prompt came to nothing", Hint: "holdfast unlock " + s.Key, Err: a.err}
 	}
-	return []byte(a.pin), nil
+	p.given = []byte(a.pin)
+	return p.given, nil
 }
 
 // Confirm implements agent.Person.

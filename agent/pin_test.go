@@ -89,6 +89,25 @@ func TestPromptedUnlockIsRecorded(t *testing.T) {
 	}
 }
 
+// No copy of a PIN that went through the agent stays in its memory.
+func TestPINsAreWiped(t *testing.T) {
+	r, p := locked(t)
+	for _, pin := range []string{"wrong-pin", rightPIN} {
+		result := r.signing(t.Context(), "alice")
+		p.next(t).pin(pin)
+		if pin != rightPIN {
+			p.next(t).close()
+		}
+		soon(t, "the answer", result)
+		r.agent.ForgetClosedPrompts()
+		for whose, b := range map[string][]byte{"the person's": p.given, "the device's": r.memory.lent} {
+			if len(b) != len(pin) || strings.Trim(string(b), "\x00") != "" {
+				t.Errorf("%s copy of %q is %q", whose, pin, b)
+			}
+		}
+	}
+}
+
 func TestOnePromptForAll(t *testing.T) {
 	r, p := locked(t)
 	var results []<-chan error

@@ -1,0 +1,148 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"time"
+
+	"holdfast/agent/keys"
+	"holdfast/agent/policy"
+	"holdfast/agent/store"
+)
+
+// addOn makes the key on d, stores the record and has the key sign. When a step
+// fails, those before it are undone.
+func (r *request) addOn(ctx context.Context, at station, rec *store.Record, t keys.Template, do maker) error {
+	d := at.device
+	m, err := r.made(ctx, at, t, do)
+	if err != nil {
+		return err
+	}
+	if r.agent.known(m.Public) { // nothing to undo: what the device holds belongs to the record that is there
+		return &keys.Error{
+			Kind: keys.Denied, Message: "this key is in use already, by this or another name, and its purpose stays what it is",
+			Hint: "make a key of its own for each purpose: `holdfast key create`",
+		}
+	}
+	if err := describe(rec, m, d.look(ctx, statusPatience)); err != nil {
+		return r.undo(d, m, err)
+	}
+	if err := unwritten(r.agent.Store.Create(*rec)); err != nil {
+		return r.undo(d, m, err)
+	}
+	err = d.of(m).do(ctx, r.caller(), func(ctx context.Context) error { return d.backend.Persist(ctx, m) })
+	if err == nil {
+		err = r.trial(ctx, d, *rec, t.PIN)
+	}
+	if err != nil {
+		return r.undo(d, m, err, *rec)
+	}
+	*rec, _ = r.agent.Store.Get(rec.Owner.UID, rec.Name)
+	return nil
+}
+
+// made has do make a key. The PIN that it gets is its own, to be wiped when it is
+// over.
+func (r *request) made(ctx context.Context, at station, t keys.Template, do maker) (keys.Material, error) {
+	result := make(chan keys.Material, 1)
+	pin := t.Card.PIN
+	if len(t.PIN) > 0 {
+		pin = t.PIN
+	}
+	_, err := lend(ctx, at, r.caller(), pin, func(ctx context.Context, pin []byte) error {
+		own := t
+		if len(t.PIN) > 0 {
+			own.PIN = pin
+		}
+		if len(t.Card.PIN) > 0 {
+			own.Card.PIN = pin
+		}
+		m, err := do(ctx, at.backend, own)
+		result <- m
+		return err
+	})
+	if err != nil {
+		return keys.Material{}, err
+	}
+	return <-result, nil
+}
+
+// unwritten gives a failure of the store a name and a next step. The cause, with
+// its path, is for the log.
+func unwritten(err error) error {
+	if _, named := keys.AsError(err); named || err == nil {
+		return err
+	}
+	return &keys.Error{
+		Kind: keys.Internal, Message: "the key's record cannot be written",
+		Hint: "look at the disk that holds the agent's state; the agent's log has the cause", Err: err,
+	}
+}
+
+// known reports whether a record of anybody has this public key. A key file can be
+// adopted again, and the TPM does not know what for: without this a key would have
+// as many purposes, and owners, as it has names.
+func (a *Agent) known(public []byte) bool {
+	for _, rec := range a.Store.List() {
+		if bytes.Equal(rec.Material.Public, public) {
+			return true
+		}
+	}
+	return false
+}
+
+// describe completes a record with what the device made.
+func describe(rec *store.Record, m keys.Material, s keys.Status) error {
+	public, err := keys.ParsePublic(m.Public)
+	if err != nil {
+		return err
+	}
+	rec.Material = m
+	rec.Made = store.Made{Device: s.Device, Maker: s.Maker, Software: s.Software}
+	rec.Algorithm, rec.RSABits, err = keys.AlgorithmOf(public)
+	return err
+}
+
+// trialMessage is no message of any protocol that a key signs for.
+const trialMessage = "holdfast: a new key signs for the first time\x00"
+
+// trial has a new key sign once. A key with a PIN is unlocked for that and
+// locked again.
+func (r *request) trial(ctx context.Context, d *device, rec store.Record, pin []byte) error {
+	s, err := keys.SchemeFor(rec.Algorithm, rec.Purpose)
+	if err != nil {
+		return err
+	}
+	if rec.Material.PIN {
+		if len(pin) == 0 {
+			return nil // adopted: nobody has told its PIN
+		}
+		defer d.backend.Lock(&rec.Material)
+		_, err := lend(ctx, d.of(rec.Material), r.caller(), pin, func(ctx context.Context, pin []byte) error {
+			return d.backend.Unlock(ctx, rec.Material, pin, time.Now().Add(time.Minute))
+		})
+		if err != nil {
+			return err
+		}
+	}
+	_, err = r.signature(ctx, policy.Create, rec, s, []byte(trialMessage), func() error { return nil })
+	return err
+}
+
+// undo removes what the device holds of a key that nobody was told of, then its
+// record if there is one, and returns why. While the device may still hold
+// something, the record that names it stays.
+func (r *request) undo(d *device, m keys.Material, why error, stored ...store.Record) error {
+	ctx, cancel := context.WithTimeout(context.Background(), r.agent.Limits.Request)
+	defer cancel()
+	err := d.of(m).do(ctx, r.caller(), func(ctx context.Context) error { return d.backend.Delete(ctx, m) })
+	for _, rec := range stored {
+		if err == nil {
+			err = r.agent.Store.Delete(rec.Owner.UID, rec.Name)
+		}
+	}
+	if err != nil {
+		r.agent.Log.Error("a key that could not be finished is still there", "error", err)
+	}
+	return why
+}

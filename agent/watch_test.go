@@ -1,0 +1,44 @@
+package agent
+
+import (
+	"os"
+	"testing"
+
+	"holdfast/agent/peer"
+	"holdfast/agent/policy"
+)
+
+// A lock of everything is told to those whose keys it concerns and to who
+// administers the agent, whatever else policy lets them know.
+func TestLocksAreToldToWhomTheyConcern(t *testing.T) {
+	a := &Agent{uid: uint32(os.Getuid())}
+	a.policy.Store(nobodyMayAsk(t))
+	alice, bob := uint32(1000), uint32(1001)
+	for _, c := range []struct {
+		about string
+		event event
+		uid   uint32
+		want  bool
+	}{
+		{"alice's, alice", event{what: "lock", user: &alice}, alice, true},
+		{"alice's, bob", event{what: "lock", user: &alice}, bob, false},
+		{"alice's, root", event{what: "lock", user: &alice}, 0, true},
+		{"alice's, the agent's own user", event{what: "lock", user: &alice}, a.uid, true},
+		{"everybody's, bob", event{what: "lock"}, bob, true},
+		{"a device, bob", event{what: "device", name: "tpm"}, bob, false},
+	} {
+		r := &request{agent: a, conn: &connection{peer: &peer.Peer{Identity: peer.Identity{UID: c.uid}}}}
+		if got := r.mayHear(c.event); got != c.want {
+			t.Errorf("%s: may hear %t, want %t", c.about, got, c.want)
+		}
+	}
+}
+
+func nobodyMayAsk(t *testing.T) *policy.Policy {
+	t.Helper()
+	p, err := policy.Parse("policy.yaml", []byte("version: 1\nrules:\n- deny: [all]\n  anyone: true\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
