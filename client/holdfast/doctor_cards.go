@@ -100,11 +100,8 @@ func (f *findings) pcscd(m machine, report func(subject, message, hint string)) 
 	return true
 }
 
-// noCardSeen explains why no card is seen, where it can.
+// noCardSeen explains why pcscd, which answers, sees no card.
 func (f *findings) noCardSeen(m machine) {
-	if f.pcscd(m, f.note) {
-		return
-	}
 	switch {
 	case m.usbKey() && m.scdaemon():
 		f.note("cards", "a YubiKey is plugged in, and scdaemon (gpg) keeps it from pcscd", m.shareHint())

@@ -71,42 +71,65 @@ func TestDoctorCards(t *testing.T) {
 	}
 }
 
-// Each case starts from a machine on which cards work, with a key on one.
-func TestDoctorCardFaults(t *testing.T) {
-	absent := func(message, hint string) error {
-		return &keys.Error{Kind: keys.DeviceAbsent, Message: message, Hint: hint}
+// A cardCase starts from a machine on which cards work, with a key on one.
+type cardCase struct {
+	spoil                      func(t *testing.T, agent *clienttest.Agent, m machine)
+	state, subject, text, hint string
+	code                       int
+}
+
+func (c cardCase) run(t *testing.T) {
+	t.Setenv("HOME", "/root")
+	t.Setenv("GNUPGHOME", "")
+	agent, m := withReaders(t, clienttest.NewCard(7))
+	onCard(agent, 7)
+	c.spoil(t, agent, m)
+	found, code := examineAt(agent.Socket, m)
+	if !found.has(c.state, c.subject, c.text) || code != c.code || !strings.Contains(found.hints(), c.hint) {
+		t.Errorf("got code %d and %+v, want %d and something %s that says %q, with hint %q", code, found, c.code, c.state, c.text, c.hint)
 	}
-	noService := absent("pcscd is not running", "install pcscd")
-	tests := map[string]struct {
-		spoil                      func(t *testing.T, agent *clienttest.Agent, m machine)
-		state, subject, text, hint string
-		code                       int
-	}{
+	wantHints(t, found)
+}
+
+// failing has every look at the cards fail.
+func failing(kind keys.Kind, message, hint string) func(*testing.T, *clienttest.Agent, machine) {
+	return func(_ *testing.T, a *clienttest.Agent, _ machine) {
+		a.Fail(wire.ListCards, &keys.Error{Kind: kind, Message: message, Hint: hint})
+	}
+}
+
+func TestDoctorPCSCD(t *testing.T) {
+	stopped := failing(keys.DeviceAbsent, "pcscd is not running", "install pcscd")
+	refused := failing(keys.DeviceAbsent, "pcscd does not let this user use cards", "see polkit(8)")
+	for name, test := range map[string]cardCase{
 		"pcscd not installed": {func(t *testing.T, a *clienttest.Agent, m machine) {
 			check(t, os.Remove(m.path("/usr/sbin/pcscd")))
-			a.Fail(wire.ListCards, noService)
+			stopped(t, a, m)
 		}, stateBad, "pcscd", "is not installed", "apt install pcscd", 1},
 		"pcscd stopped": {func(t *testing.T, a *clienttest.Agent, m machine) {
 			check(t, os.Remove(m.path("/run/pcscd/pcscd.comm")))
-			a.Fail(wire.ListCards, noService)
+			stopped(t, a, m)
 		}, stateBad, "pcscd", "there is no /run/pcscd/pcscd.comm", "systemctl enable --now pcscd.socket", 1},
-		"pcscd unreachable": {func(t *testing.T, a *clienttest.Agent, m machine) { a.Fail(wire.ListCards, noService) },
+		"pcscd unreachable": {stopped,
 			stateBad, "cards", "pcscd is not running", "install pcscd", 1},
-		"polkit and a user's agent": {func(t *testing.T, a *clienttest.Agent, m machine) {
-			a.Fail(wire.ListCards, absent("pcscd does not let this user use cards", "see polkit(8)"))
-		}, stateBad, "cards", "polkit refuses it", "rather than by ssh", 1},
+		"polkit and a user's agent": {refused, stateBad, "cards", "polkit refuses it", "rather than by ssh", 1},
 		"polkit and the machine's agent": {func(t *testing.T, a *clienttest.Agent, m machine) {
 			a.Status.Mode = "system"
-			a.Fail(wire.ListCards, absent("pcscd does not let this user use cards", "see polkit(8)"))
+			refused(t, a, m)
 		}, stateBad, "cards", "polkit refuses it", "of the holdfast package lets the agent in: install it", 1},
 		"polkit in spite of the rule": {func(t *testing.T, a *clienttest.Agent, m machine) {
 			a.Status.Mode = "system"
 			put(t, m, "/usr/share/polkit-1/rules.d/holdfast.rules", "")
-			a.Fail(wire.ListCards, absent("pcscd does not let this user use cards", "see polkit(8)"))
+			refused(t, a, m)
 		}, stateBad, "cards", "polkit refuses it", "does the agent run as the user holdfast?", 1},
-		"cards refused": {func(t *testing.T, a *clienttest.Agent, m machine) {
-			a.Fail(wire.ListCards, &keys.Error{Kind: keys.Denied, Message: "not you", Hint: "ask"})
-		}, stateBad, "cards", "not you", "ask", 1},
+		"cards refused": {failing(keys.Denied, "not you", "ask"), stateBad, "cards", "not you", "ask", 1},
+	} {
+		t.Run(name, test.run)
+	}
+}
+
+func TestDoctorCardFaults(t *testing.T) {
+	for name, test := range map[string]cardCase{
 		"no reader": {func(t *testing.T, a *clienttest.Agent, m machine) { a.Cards = nil }, stateOK, "cards", "none is in any reader", "", 0},
 		"its card elsewhere": {func(t *testing.T, a *clienttest.Agent, m machine) { a.Cards[0].Serial = 8 },
 			stateNote, "key alice", "its card, 7, is in no reader", "insert it", 0},
@@ -141,20 +164,8 @@ func TestDoctorCardFaults(t *testing.T) {
 			check(t, os.Remove(m.path("/usr/bin/pinentry-curses")))
 		},
 			stateNote, "pinentry", "no pinentry is installed", "apt install pinentry-curses", 0},
-	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			t.Setenv("HOME", "/root")
-			t.Setenv("GNUPGHOME", "")
-			agent, m := withReaders(t, clienttest.NewCard(7))
-			onCard(agent, 7)
-			test.spoil(t, agent, m)
-			found, code := examineAt(agent.Socket, m)
-			if !found.has(test.state, test.subject, test.text) || code != test.code || !strings.Contains(found.hints(), test.hint) {
-				t.Errorf("got code %d and %+v, want %d and something %s that says %q, with hint %q", code, found, test.code, test.state, test.text, test.hint)
-			}
-			wantHints(t, found)
-		})
+	} {
+		t.Run(name, test.run)
 	}
 }
 

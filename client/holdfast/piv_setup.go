@@ -58,7 +58,7 @@ func (a *app) setUp(ctx context.Context, c *client.Client, o *setUpOptions) erro
 	if err != nil {
 		return err
 	}
-	if err := a.agreeToSetUp(ctx, card, o.yes); err != nil {
+	if err := a.agreeToSetUp(ctx, card, o); err != nil {
 		return err
 	}
 	p := wire.SetUpCardParameters{Card: card.Serial}
@@ -84,7 +84,7 @@ func (a *app) setUp(ctx context.Context, c *client.Client, o *setUpOptions) erro
 }
 
 // agreeToSetUp shows what is on the card and what will be replaced, and wants a yes.
-func (a *app) agreeToSetUp(ctx context.Context, card wire.Card, yes bool) error {
+func (a *app) agreeToSetUp(ctx context.Context, card wire.Card, o *setUpOptions) error {
 	if card.PUKTries != nil && *card.PUKTries == 0 {
 		return &problem{
 			fmt.Sprintf("the PUK of card %d is blocked, so it cannot be replaced", card.Serial),
@@ -95,43 +95,50 @@ func (a *app) agreeToSetUp(ctx context.Context, card wire.Card, yes bool) error 
 		return err
 	}
 	fmt.Fprintf(a.stderr, "\nThis will be replaced on card %d:\n", card.Serial)
-	if err := table(a.stderr, replacedRows(card)...); err != nil {
+	if err := table(a.stderr, replacedRows(card, o.generatePUK)...); err != nil {
 		return err
 	}
-	fmt.Fprintln(a.stderr, "Keys and certificates in its slots stay as they are.")
-	if yes {
+	fmt.Fprintf(a.stderr, "%s\nKeys and certificates in its slots stay as they are.\n", consequence(card))
+	if o.yes {
 		return nil
 	}
 	return a.confirm(ctx, fmt.Sprintf("Replace them on card %d?", card.Serial), "--yes says it on the command line")
 }
 
-// replacedRows says of each thing that is replaced by what, and what that means.
-func replacedRows(card wire.Card) [][]string {
-	rows := [][]string{
-		{"  PIN", whose(card.DefaultPIN) + ", by one that you choose"},
-		{"  PUK", whose(card.DefaultPUK) + ", by one that you choose or that is made"},
-		{"  management key", whose(card.DefaultManagement) + ", by a random one that is kept on the card, where the PIN opens it"},
+// replacedRows says of each thing that is replaced by what.
+func replacedRows(card wire.Card, generatePUK bool) [][]string {
+	puk := "one that you choose"
+	if generatePUK {
+		puk = "a random one, which is printed once"
 	}
-	switch {
-	case card.DefaultManagement != nil && *card.DefaultManagement:
-		rows = append(rows, []string{"", "programs that know the factory's can no longer make keys on the card; ykman asks for the PIN instead"})
-	case card.ProtectedManagement:
-		rows = append(rows, []string{"", "ykman goes on as before: the old one is kept there too, and it asks for the PIN"})
-	default:
-		rows = append(rows, []string{"", "whoever keeps the old one can no longer make keys on the card; ykman asks for the PIN instead"})
+	return [][]string{
+		{"", "NOW", "THEN"},
+		{"PIN", whose(card.DefaultPIN), "one that you choose"},
+		{"PUK", whose(card.DefaultPUK), puk},
+		{"management key", whose(card.DefaultManagement), "a random one, kept on the card, where the PIN opens it"},
 	}
-	return rows
 }
 
 // whose says of something whether everybody has it.
 func whose(factory *bool) string {
 	switch {
 	case factory == nil:
-		return "the one that it has"
+		return "not known"
 	case *factory:
-		return "the factory's, which everybody knows"
+		return "the factory's"
 	}
-	return "the one that was set before"
+	return "set before"
+}
+
+// consequence says what another management key means to other programs.
+func consequence(card wire.Card) string {
+	switch {
+	case card.DefaultManagement != nil && *card.DefaultManagement:
+		return "Programs that use the factory's management key can no longer make keys on it; ykman asks for the PIN instead."
+	case card.ProtectedManagement:
+		return "ykman goes on as before: the management key is on the card already, and it asks for the PIN."
+	}
+	return "Whoever keeps the management key that it has now can no longer make keys on it; ykman asks for the PIN instead."
 }
 
 // What cards are sold with: NIST SP 800-73-4 leaves it to the maker, and Yubico

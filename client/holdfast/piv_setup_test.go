@@ -34,8 +34,9 @@ func TestSetUpNewCard(t *testing.T) {
 	got := p.command(t, agent.Socket).run("piv", "setup")
 	got.want(t, 0, "card 7 has a new PIN, PUK and management key")
 	for _, text := range []string{
-		"card         7", "still the factory's", "This will be replaced on card 7:", "the factory's, which everybody knows, by one that you choose",
-		"by a random one that is kept on the card", "can no longer make keys on the card; ykman asks for the PIN instead",
+		"card         7", "still the factory's", "This will be replaced on card 7:", "PIN             the factory's  one that you choose\n",
+		"management key  the factory's  a random one, kept on the card, where the PIN opens it\n",
+		"Programs that use the factory's management key can no longer make keys on it; ykman asks for the PIN instead.\n",
 		"Keys and certificates in its slots stay as they are.",
 	} {
 		if !strings.Contains(got.stderr, text) {
@@ -77,7 +78,7 @@ func TestSetUpAgain(t *testing.T) {
 	p.answer(t, append(old, fresh...)...)
 	got := p.command(t, agent.Socket).run("piv", "setup", "--generate-puk")
 	got.want(t, 0, "PUK of card 7: ", "card 7 has a new PIN")
-	if !strings.Contains(got.stderr, "the one that was set before, by one that you choose") || !strings.Contains(got.stderr, "ykman goes on as before") {
+	if !strings.Contains(got.stderr, "PUK             set before  a random one, which is printed once\n") || !strings.Contains(got.stderr, "ykman goes on as before") {
 		t.Errorf("got %q", got.stderr)
 	}
 	sent := setUpSent(t, agent)
@@ -108,6 +109,9 @@ func TestSetUpUnknown(t *testing.T) {
 		"signs): ", "864209\n", "again: ", "864209\n")
 	got := p.command(t, agent.Socket).run("piv", "setup", "--yes", "--generate-puk")
 	got.want(t, 0)
+	if !strings.Contains(got.stderr, "PIN             not known  one that you choose\n") || !strings.Contains(got.stderr, "Whoever keeps the management key") {
+		t.Errorf("got %q", got.stderr)
+	}
 	sent := setUpSent(t, agent)
 	if string(sent.OldPIN) != clienttest.CardPIN || string(sent.OldPUK) != "12345678" || hex.EncodeToString(sent.OldManagementKey) != strings.Repeat("0102030405060708", 3) {
 		t.Errorf("got %+v on the wire", sent)

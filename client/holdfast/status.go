@@ -76,6 +76,9 @@ func callerOf(c wire.Caller) string {
 // deviceRows shows what a device is, whether it works, and what to do if not.
 func deviceRows(d wire.Device) [][]string {
 	name := d.Device
+	if name == pivBackend { // no card is known
+		name = "cards"
+	}
 	if d.Software {
 		name += " (" + softwareTPM + ": no hardware protects its keys)"
 	}
@@ -90,13 +93,20 @@ func deviceRows(d wire.Device) [][]string {
 	if d.Hint != "" {
 		rows = append(rows, []string{"", "hint: " + d.Hint})
 	}
-	if d.Maker != "" {
+	switch {
+	case d.Backend == pivBackend && d.Maker != "":
+		rows = append(rows, []string{"", d.Maker}) // PIV and its version: of the maker nothing is known
+	case d.Maker != "":
 		rows = append(rows, []string{"", "made by " + d.Maker})
 	}
 	if len(d.Can) > 0 {
 		rows = append(rows, []string{"", "makes " + abilities(d.Can)})
 	}
-	if d.TriesLeft != nil {
+	switch {
+	case d.TriesLeft == nil:
+	case d.Backend == pivBackend:
+		rows = append(rows, []string{"", "PIN: " + triesOf(d.TriesLeft, nil)})
+	default:
 		rows = append(rows, []string{"", plural(*d.TriesLeft, "wrong PIN until it locks", "wrong PINs until it locks")})
 	}
 	return rows
