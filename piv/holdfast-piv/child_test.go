@@ -3,11 +3,13 @@ package main
 import (
 	"bytes"
 	"crypto/x509"
+	"encoding/base64"
 	"errors"
 	"io"
 	"os"
 	"os/exec"
 	"runtime"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -86,6 +88,11 @@ func (c *child) read(out io.Reader) {
 func (c *child) kill() {
 	c.once.Do(func() { c.cmd.Process.Kill() })
 	<-c.done
+	for _, secret := range []string{ownPIN, ownPUK, "271828", "666666", base64.StdEncoding.EncodeToString([]byte(ownPIN))} {
+		if strings.Contains(c.log.String(), secret) {
+			c.t.Errorf("the log holds %q: %s", secret, &c.log)
+		}
+	}
 }
 
 // ended waits until the process has ended by itself, and returns its exit code.

@@ -7,6 +7,10 @@
 // standard output, and what is left to say goes to standard error. It ends with
 // its standard input.
 //
+// A PIN is wiped where this program holds it. What the decoding of a request leaves
+// behind in memory until that is used again is not: it protects the process from
+// others of its user, and not from root.
+//
 // Package card does the work; the files here read requests and keep the time.
 package main
 

@@ -72,12 +72,12 @@ func TestWrongPIN(t *testing.T) {
 			t.Parallel()
 			d := setUp(t, pivcard.Options{Firmware: f})
 			k := d.key("9a", keys.ES256, 0, keys.PolicyOnce, keys.PolicyNever)
-			e := d.fails(k.unlocking("000000"), keys.PINRequired)
+			e := d.fails(k.unlocking("666666"), keys.PINRequired)
 			if e.Tries == nil || *e.Tries != 2 || e.Unsent {
 				t.Errorf("%+v, want two tries left", e)
 			}
-			d.fails(k.unlocking("000000"), keys.PINRequired)
-			e = d.fails(k.unlocking("000000"), keys.PINBlocked)
+			d.fails(k.unlocking("666666"), keys.PINRequired)
+			e = d.fails(k.unlocking("666666"), keys.PINBlocked)
 			if e.Tries == nil || *e.Tries != 1 || !e.Unsent || e.Hint == "" {
 				t.Errorf("%+v, want the last try to be left alone", e)
 			}
