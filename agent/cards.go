@@ -183,8 +183,8 @@ func (r *request) manageCard(ctx context.Context, serial uint32, action string, 
 	return &wire.Empty{}, r.outcome(e, err)
 }
 
-// spendTry counts a try of a code before the card sees it, and takes it back when
-// the code was right or the card never saw it.
+// spendTry counts a try of a code before the card sees it, and takes it back
+// unless the card calls the code wrong: it counts its tries itself.
 func (r *request) spendTry(uid uint32, what []byte, work func() error) error {
 	records := r.agent.Store
 	if err := records.SpendPINTry(uid, what); err != nil {
@@ -195,7 +195,7 @@ func (r *request) spendTry(uid uint32, what []byte, work func() error) error {
 	switch keys.KindOf(err) {
 	case "":
 		back = records.ClearPINTries(uid, what)
-	case keys.PINRequired, keys.Deadline, keys.DeviceWedged, keys.DeviceFailed, keys.Internal: // it may have seen it
+	case keys.PINRequired:
 	default:
 		back = records.ReturnPINTry(uid, what)
 	}

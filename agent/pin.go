@@ -55,6 +55,9 @@ func wantsPIN(rec store.Record) error {
 // who asked first may have left.
 func (r *request) unlockByPrompt(a *asking, k asked) error {
 	s, owner, rec := r.subject(k.op, k.rec), k.rec.Owner.UID, k.rec
+	if err := r.there(a.ctx, rec); err != nil {
+		return err
+	}
 	return r.agent.untilRight(a.ctx, s, owner, pinName(rec.Material), func(pin []byte) error {
 		if err := checkPIN(rec.Material, pin); err != nil {
 			return err
@@ -65,6 +68,18 @@ func (r *request) unlockByPrompt(a *asking, k asked) error {
 		}
 		return by.unlockAudited(a.ctx, rec, pin, k.lasts)
 	})
+}
+
+// there makes sure that the device has the key, before a person types a PIN for it
+// in vain or takes another card's prompt for this one's.
+func (r *request) there(ctx context.Context, rec store.Record) error {
+	ctx, cancel := context.WithTimeout(ctx, lookTime)
+	defer cancel()
+	d, err := r.agent.device(rec.Material.Backend)
+	if err != nil {
+		return err
+	}
+	return d.of(rec.Material).do(ctx, r.caller(), func(ctx context.Context) error { return d.backend.Check(ctx, rec.Material) })
 }
 
 // unlockAudited unlocks rec, and records this as a request of its own.
@@ -178,13 +193,16 @@ func (r *request) tryPIN(ctx context.Context, d *device, rec store.Record, pin [
 	if seen {
 		r.agent.counts.pinTries.Add(1, d.backend.Name(), outcomeOf(err))
 	}
-	switch keys.KindOf(err) {
+	kind := keys.KindOf(err)
+	switch kind {
 	case "":
 		return records.ClearPINTries(uid, what)
 	case keys.Busy, keys.DeviceAbsent, keys.DeviceLocked, keys.PINBlocked: // kinds that say that it did not see it
 		seen = false
 	}
-	if !seen {
+	// A card counts its tries itself, and its last one is never spent: only a PIN
+	// that it called wrong counts here too, not a card that was pulled out.
+	if !seen || rec.Material.Card != nil && kind != keys.PINRequired {
 		if e := records.ReturnPINTry(uid, what); e != nil {
 			r.agent.Log.Error("PIN try", "error", e)
 		}
