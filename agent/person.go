@@ -2,6 +2,8 @@ package agent
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 
 	"holdfast/agent/keys"
@@ -16,6 +18,12 @@ type Person interface {
 	PIN(ctx context.Context, s prompt.Subject) ([]byte, error)
 	Confirm(ctx context.Context, s prompt.Subject) error
 	Touch(s prompt.Subject) (done func())
+}
+
+// A Rememberer is a Person who is told which PINs were right.
+type Rememberer interface {
+	Person
+	Right(s prompt.Subject, pin []byte)
 }
 
 var _ Person = (*prompt.Prompter)(nil)
@@ -38,6 +46,7 @@ func (r *request) subject(op policy.Operation, rec store.Record) prompt.Subject 
 	s := prompt.Subject{
 		UID: p.UID, PID: p.PID, Start: p.StartTime, Verified: true,
 		Key: rec.Name, Purpose: string(rec.Purpose), Operation: string(op), Device: deviceName(rec.Material),
+		Secret: secretName(rec.Material),
 	}
 	if who := r.reported; who != nil {
 		s.UID, s.PID, s.Start, s.Verified = who.UID, who.PID, who.Start, false
@@ -58,6 +67,12 @@ func (r *request) process() string {
 		name += fmt.Sprintf(" for %d/%d", who.PID, who.Start)
 	}
 	return name
+}
+
+// secretName tells a PIN from every other one.
+func secretName(m keys.Material) string {
+	sum := sha256.Sum256(pinName(m))
+	return hex.EncodeToString(sum[:16])
 }
 
 // deviceName is what people call the device that m is on.

@@ -116,6 +116,9 @@ func (a *Agent) untilRight(ctx context.Context, s prompt.Subject, owner uint32, 
 			return err
 		}
 		err = prove(pin)
+		if who, ok := a.Person.(Rememberer); ok && err == nil {
+			who.Right(s, pin)
+		}
 		clear(pin)
 		if s.Again = whyAgain(err); s.Again == "" || ctx.Err() != nil {
 			return err

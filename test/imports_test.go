@@ -149,6 +149,11 @@ var rules = []rule{
 		only:  []string{"agent/keys", dbus, goKeyring, xsys + "/unix"},
 	},
 	{
+		why:   "what remembers PINs knows where, and whom to ask instead",
+		rooms: []string{"agent/remember"},
+		only:  []string{"agent/keyring", "agent/prompt"},
+	},
+	{
 		why:   "the desktop's bus is a way in: few rooms listen to it",
 		rooms: []string{"..."}, except: []string{"agent/prompt", "agent/logind", "agent/keyring", "test/..."},
 		never: []string{dbus + "/...", goKeyring + "/..."},

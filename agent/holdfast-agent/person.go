@@ -5,8 +5,10 @@ import (
 	"os"
 
 	"holdfast/agent"
+	"holdfast/agent/keyring"
 	"holdfast/agent/logind"
 	"holdfast/agent/prompt"
+	"holdfast/agent/remember"
 )
 
 // person is whom the agent asks for PINs. The machine's agent reaches nobody's
@@ -15,7 +17,11 @@ func (d *daemon) person() agent.Person {
 	if d.config.System {
 		return nil
 	}
-	return prompt.New(prompt.Options{Mode: prompt.Mode(d.config.Prompt), Pinentry: d.config.Pinentry, Log: d.log})
+	p := prompt.New(prompt.Options{Mode: prompt.Mode(d.config.Prompt), Pinentry: d.config.Pinentry, Log: d.log})
+	if d.config.RememberPINs {
+		return remember.New(p, keyring.New(), d.log)
+	}
+	return p
 }
 
 // followPerson locks what a person unlocked when they leave: before the machine
