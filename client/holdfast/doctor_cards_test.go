@@ -79,7 +79,7 @@ type cardCase struct {
 }
 
 func (c cardCase) run(t *testing.T) {
-	t.Setenv("HOME", "/root")
+	t.Setenv("HOME", "/home/me")
 	t.Setenv("GNUPGHOME", "")
 	agent, m := withReaders(t, clienttest.NewCard(7))
 	onCard(agent, 7)
@@ -144,12 +144,12 @@ func TestDoctorCardFaults(t *testing.T) {
 		}, stateNote, "cards", "pcscd does not see it", "apt install libccid", 0},
 		"in use by scdaemon": {func(t *testing.T, a *clienttest.Agent, m machine) {
 			a.Cards[0].State, a.Cards[0].Reason, a.Cards[0].Hint = "busy", "the reader is in use by scdaemon", "wait"
-			put(t, m, "/root/.gnupg/scdaemon.conf", "# mine\npcsc-shared\n")
+			put(t, m, "/home/me/.gnupg/scdaemon.conf", "# mine\npcsc-shared\n")
 		}, stateBad, "card 7", "in use by scdaemon", "put disable-ccid into ~/.gnupg/scdaemon.conf", 1},
 		"in use in spite of scdaemon.conf": {func(t *testing.T, a *clienttest.Agent, m machine) {
 			a.Cards[0].State, a.Cards[0].Reason = "busy", "the reader is in use by another program"
 			put(t, m, "/proc/4711/comm", "scdaemon\n")
-			put(t, m, "/root/.gnupg/scdaemon.conf", "pcsc-shared\n  disable-ccid")
+			put(t, m, "/home/me/.gnupg/scdaemon.conf", "pcsc-shared\n  disable-ccid")
 		}, stateBad, "card 7", "in use by another program", "gpgconf --kill scdaemon has it read", 1},
 		"in use by something else": {func(t *testing.T, a *clienttest.Agent, m machine) {
 			a.Cards[0].State, a.Cards[0].Reason, a.Cards[0].Hint = "busy", "the reader is in use by another program", "end it"
