@@ -52,6 +52,7 @@ type Subject struct {
 	Operation   string
 	Destination string // what is known for certain of whom the signature is for; "" when nothing is
 	Device      string // "TPM", "card 12345678"
+	Secret      string // names the PIN, and stays the same for its life; no secret itself
 	Tries       int    // left of the PIN, when known; else 0
 	Again       string // why it is asked again: "wrong PIN"; "" the first time
 }
