@@ -1,0 +1,231 @@
+package piv_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/x509"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"holdfast/agent/keys"
+	"holdfast/piv"
+	"holdfast/test/pivcard"
+)
+
+func unlockErr(t *testing.T, b *piv.PIV, m keys.Material, pin string) error {
+	t.Helper()
+	return b.Unlock(soon(t), m, []byte(pin), time.Now().Add(time.Hour))
+}
+
+// TestPINStates: what is said, and sent, with few tries left.
+func TestPINStates(t *testing.T) {
+	_, b, cards := start(t, 1)
+	card := cards[0]
+	m := create(t, b, keys.OnCard{PINPolicy: keys.PolicyOnce})
+	for _, test := range []struct {
+		left  int
+		pin   string
+		want  keys.Kind
+		says  string
+		sent  int
+		after int
+	}{
+		{3, wrongPIN, keys.PINRequired, "2 tries", 1, 2},
+		{2, wrongPIN, keys.PINRequired, "one try", 1, 1},
+		{1, wrongPIN, keys.PINBlocked, "unblock", 0, 1},
+		{1, rightPIN, keys.PINBlocked, "unblock", 0, 1},
+		{0, rightPIN, keys.PINBlocked, "unblock", 0, 0},
+		{2, rightPIN, "", "", 1, 3},
+		{3, "12345", keys.BadRequest, "6 to 8", 0, 3},
+	} {
+		b.Lock(nil)
+		card.SetPINLeft(test.left)
+		card.Forget()
+		err := unlockErr(t, b, m, test.pin)
+		wantError(t, test.pin, err, test.want, test.says)
+		if card.PINTries() != test.sent || card.PINLeft() != test.after {
+			t.Errorf("%d left, %s: sent %d, %d left, want %d, %d", test.left, test.pin, card.PINTries(), card.PINLeft(), test.sent, test.after)
+		}
+		if s := b.Status(soon(t)); test.after <= 1 && s.State != keys.StateLocked {
+			t.Errorf("%d left: state %s, want locked", test.after, s.State)
+		}
+	}
+}
+
+// TestPINPolicies: how often the card is shown the PIN, and that a key is locked
+// by itself.
+func TestPINPolicies(t *testing.T) {
+	_, b, cards := start(t, 1)
+	once := create(t, b, keys.OnCard{PINPolicy: keys.PolicyOnce})
+	always := create(t, b, keys.OnCard{PINPolicy: keys.PolicyAlways})
+	never := create(t, b, keys.OnCard{PINPolicy: keys.PolicyNever})
+	if err := unlockErr(t, b, never, rightPIN); keys.KindOf(err) != keys.BadRequest {
+		t.Errorf("a key without a PIN: got %v, want bad-request", err)
+	}
+	unlock(t, b, once)
+	wantError(t, "another key of the card", sign(soon(t), b, always), keys.PINRequired)
+	unlock(t, b, always)
+	for _, test := range []struct {
+		key  keys.Material
+		want int
+	}{{once, 0}, {always, 3}, {never, 0}} {
+		cards[0].Forget()
+		for range 3 {
+			if err := sign(soon(t), b, test.key); err != nil {
+				t.Errorf("%s: %v", test.key.Card.PINPolicy, err)
+			}
+		}
+		if got := cards[0].PINTries(); got != test.want {
+			t.Errorf("%s: the PIN was sent %d times for 3 signatures, want %d", test.key.Card.PINPolicy, got, test.want)
+		}
+	}
+	b.Lock(&once)
+	wantError(t, "locked", sign(soon(t), b, once), keys.PINRequired)
+	if err := sign(soon(t), b, always); err != nil {
+		t.Errorf("the other key: %v", err)
+	}
+}
+
+// TestManage: PIN, PUK and certificate.
+func TestManage(t *testing.T) {
+	_, b, cards := start(t, 1)
+	m := create(t, b, keys.OnCard{PINPolicy: keys.PolicyOnce})
+	public, err := keys.ParsePublic(m.Public)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der := certificate(t, public)
+	strange := certificate(t, certificateKey(t))
+	ctx, pin, puk := soon(t), []byte(rightPIN), []byte(rightPUK)
+	step := func(what string, err error, kind keys.Kind, says ...string) {
+		t.Helper()
+		wantError(t, what, err, kind, says...)
+	}
+	step("certificate, locked", b.StoreCertificate(ctx, m, der, nil), keys.PINRequired, "PIN")
+	step("certificate of another key", b.StoreCertificate(ctx, m, strange, pin), keys.KeyMismatch)
+	step("no certificate", b.StoreCertificate(ctx, m, []byte("x"), pin), keys.BadRequest)
+	step("certificate, PIN", b.StoreCertificate(ctx, m, der, pin), "")
+	unlock(t, b, m)
+	step("certificate, unlocked", b.StoreCertificate(ctx, m, der, nil), "")
+	step("change, wrong PIN", b.ChangePIN(ctx, 1, []byte(wrongPIN), []byte("New-P1N")), keys.PINRequired, "2 tries")
+	step("change, to the factory's", b.ChangePIN(ctx, 1, pin, []byte("123456")), keys.BadRequest)
+	step("change", b.ChangePIN(ctx, 1, pin, []byte("New-P1N")), "")
+	step("sign after a change", sign(ctx, b, m), keys.PINRequired)
+	step("the old PIN", unlockErr(t, b, m, rightPIN), keys.PINRequired)
+	step("the new PIN", unlockErr(t, b, m, "New-P1N"), "")
+	step("sign", sign(ctx, b, m), "")
+	step("change the PUK", b.ChangePUK(ctx, 1, puk, []byte("New-PUK!")), "")
+	cards[0].SetPINLeft(0)
+	step("unblock, old PUK", b.Unblock(ctx, 1, puk, pin), keys.PINRequired)
+	step("unblock", b.Unblock(ctx, 1, []byte("New-PUK!"), pin), "")
+	step("unblocked", unlockErr(t, b, m, rightPIN), "")
+	cards[0].SetPUKLeft(1)
+	step("the PUK's last try", b.Unblock(ctx, 1, []byte(wrongPIN), pin), keys.PINBlocked)
+	list, err := b.Cards(ctx)
+	if err != nil || len(list) != 1 || len(list[0].Slots) != 1 || !bytes.Equal(list[0].Slots[0].Certificate, der) || *list[0].PUKTries != 1 {
+		t.Fatalf("cards: %+v, %v, want the certificate in its slot", list, err)
+	}
+	found := false
+	for _, n := range list[0].Notes {
+		found = found || strings.Contains(n.Message, "PUK")
+	}
+	if !found {
+		t.Errorf("notes: %+v, want one on the PUK", list[0].Notes)
+	}
+}
+
+func certificateKey(t *testing.T) any {
+	t.Helper()
+	c, err := x509.ParseCertificate(certificate(t, pivcard.NewAuthority("x").Certificate.PublicKey))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c.PublicKey
+}
+
+// TestSecretsStayInTheChild: no PIN is in what other programs see of the child, its
+// arguments and environment, nor in the log; and it inherits nothing of the agent's.
+func TestSecretsStayInTheChild(t *testing.T) {
+	t.Setenv("HOLDFAST_TEST_SECRET", "must not be inherited")
+	rig, first, _ := start(t, 1)
+	first.Close()
+	var log lockedBuilder
+	c := config(t, rig)
+	c.Log = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	b := openPIV(t, c)
+	m := create(t, b, keys.OnCard{PINPolicy: keys.PolicyOnce})
+	unlock(t, b, m)
+	if err := unlockErr(t, b, m, wrongPIN); err == nil || strings.Contains(err.Error(), wrongPIN) {
+		t.Errorf("a wrong PIN: got %v", err)
+	}
+	pids := b.Workers()
+	if len(pids) != 2 {
+		t.Fatalf("children %v, want two", pids)
+	}
+	for _, pid := range pids {
+		for _, file := range []string{"cmdline", "environ"} {
+			text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/" + file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, bad := range []string{rightPIN, wrongPIN, "HOLDFAST", "PATH="} {
+				if bytes.Contains(text, []byte(bad)) {
+					t.Errorf("%s of a child holds %q", file, bad)
+				}
+			}
+			if file == "environ" && !bytes.Contains(text, []byte(rig.Socket())) {
+				t.Errorf("a child is not told where pcscd is: %q", text)
+			}
+		}
+	}
+	b.Close()
+	if text := log.String(); text == "" || strings.Contains(text, rightPIN) || strings.Contains(text, wrongPIN) {
+		t.Errorf("log: %q", text)
+	}
+}
+
+// TestRealPINSequences: as [TestPINSequences], with the real child and card.
+func TestRealPINSequences(t *testing.T) {
+	const total = 2000
+	_, b, cards := start(t, 1)
+	card := cards[0]
+	all := []keys.Material{create(t, b, keys.OnCard{PINPolicy: keys.PolicyOnce}), create(t, b, keys.OnCard{PINPolicy: keys.PolicyAlways})}
+	seed := rand.Uint64()
+	r := rand.New(rand.NewPCG(seed, 0))
+	for n := range total {
+		b.Lock(nil)
+		card.SetPINLeft(3)
+		left := 3
+		for range 2 + r.IntN(6) {
+			m := all[r.IntN(2)]
+			switch k := r.IntN(100); {
+			case k < 30:
+				if err := unlockErr(t, b, m, rightPIN); err == nil {
+					left = 3
+				}
+			case k < 55:
+				if err := unlockErr(t, b, m, wrongPIN); err == nil {
+					t.Error("a wrong PIN unlocks")
+				}
+				left = max(left-1, 1)
+			case k < 90:
+				_ = sign(soon(t), b, m) // its own test says when it may
+			case k < 95:
+				b.Lock(&m)
+			default:
+				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(r.IntN(5))*time.Millisecond)
+				_ = sign(ctx, b, m)
+				cancel()
+			}
+		}
+		if got := card.PINLeft(); got < left || got < 1 {
+			t.Fatalf("seed %d, sequence %d: %d tries are left, the person left %d", seed, n, got, left)
+		}
+	}
+	t.Logf("%d sequences on a card: 0 tries beyond wrong entries", total)
+}
