@@ -61,9 +61,9 @@ ExecStart=%s/machine.sh
 
 // The units do what they are for under a systemd that has booted: activation by
 // socket, the sandbox, reload, and callers who notice nothing when the agent is
-// killed or restarted; the broker seals its key, and its proxy tells whose a
-// connection is. The machine is a copy-on-write view of this one, with a software
-// TPM.
+// killed or restarted; keys on a card; the broker seals its key, and its proxy tells
+// whose a connection is. The machine is a copy-on-write view of this one, with a
+// software TPM and a software card.
 func TestMachine(t *testing.T) {
 	nspawn := tool(t, "systemd-nspawn")
 	if os.Geteuid() != 0 {
@@ -91,6 +91,13 @@ func TestMachine(t *testing.T) {
 		"other-user-admin": "dial unix /run/holdfast/admin.sock: connect: permission denied",
 		"uid":              "holdfast", "groups": "holdfast tss", "sandbox": "0000000000000000 1 2",
 		"network": "private", "users": "shared", "reload": "0",
+
+		// The child for cards can be executed and reaches pcscd, in the agent's sandbox;
+		// nothing else can be executed.
+		"card-list": "1", "card-key": "attestation   the card has proved that it made the key", "card-signs": "OK",
+		"card-child": "0000000000000000 1 2", "card-child-runs": "0", "shell-runs": "126", "systemd-runs": "126", "loader-runs": "127",
+		"user-card": "1",
+
 		"after-kill": answers, "restart": answers, "after-stop": answers, "state-directory": "holdfast 700",
 		"user-first": answers, "user-reload": "0", "user-sandbox": "1 2", "user-after-kill": answers,
 
@@ -124,18 +131,15 @@ func TestMachine(t *testing.T) {
 func machineDirectory(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	build := exec.Command("go", "build", "-trimpath", "-o", dir, "holdfast/agent/holdfast-agent", "holdfast/client/holdfast-broker",
-		"holdfast/client/holdfast-exec-plugin", "holdfast/client/holdfast")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
-	}
+	build(t, dir, "CGO_ENABLED=0", "holdfast/agent/holdfast-agent", "holdfast/client/holdfast-broker",
+		"holdfast/client/holdfast-exec-plugin", "holdfast/client/holdfast", "holdfast/test/pivcard/up")
+	build(t, dir, "CGO_ENABLED=1", "holdfast/piv/holdfast-piv")
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
 	copies := map[string]string{
-		self: clientName, "testdata/machine.sh": "machine.sh",
+		self: clientName, "testdata/machine.sh": "machine.sh", "testdata/card.sh": "card.sh",
 		"../packaging/sysusers.d/holdfast.conf": "sysusers.conf", "../packaging/tmpfiles.d/holdfast.conf": "tmpfiles.conf",
 		"../packaging/examples/holdfast-broker-proxy.conf": "proxy.conf", "testdata/policy.yaml": "policy.yaml",
 	}
@@ -157,6 +161,16 @@ func machineDirectory(t *testing.T) string {
 		}
 	}
 	return dir
+}
+
+// build builds programs into a directory.
+func build(t *testing.T, dir, cgo string, programs ...string) {
+	t.Helper()
+	cmd := exec.Command("go", append([]string{"build", "-trimpath", "-buildvcs=false", "-o", dir}, programs...)...)
+	cmd.Env = append(os.Environ(), cgo)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
 }
 
 func copyFile(t *testing.T, from, to string) {

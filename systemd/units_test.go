@@ -145,7 +145,7 @@ func TestSystemUnits(t *testing.T) {
 		"holdfast-agent.service": {map[string]string{
 			"Type": "notify", "User": "holdfast", "SupplementaryGroups": "tss", "DevicePolicy": "closed",
 			"DeviceAllow": "/dev/tpmrm0 rw", "RestrictAddressFamilies": "AF_UNIX", "PrivateNetwork": "yes",
-			"StateDirectory": "holdfast", "StateDirectoryMode": "0700", "CapabilityBoundingSet": "", "WatchdogSec": "30",
+			"StateDirectory": "holdfast", "StateDirectoryMode": "0700", "CapabilityBoundingSet": "", "WatchdogSec": "30", "NoExecPaths": "/",
 			"Sockets": "holdfast-agent.socket holdfast-agent-admin.socket", "Requires": "holdfast-agent.socket holdfast-agent-admin.socket",
 		}, []string{"PrivateUsers", "PrivateDevices", "ProtectProc", "DynamicUser", "RuntimeDirectory"}},
 		"holdfast-broker.service": {map[string]string{

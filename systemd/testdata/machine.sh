@@ -29,6 +29,8 @@ until_exists() { for _ in $(seq 100); do [ -e "$1" ] && return; sleep 0.1; done;
 # A small Debian lacks it, and the units must not need it.
 rm -f /bin/kill
 install -m755 "$here"/holdfast* /usr/bin/
+install -D -m755 "$here/holdfast-piv" /usr/libexec/holdfast/holdfast-piv
+rm /usr/bin/holdfast-piv
 install -m644 "$here"/system/* /etc/systemd/system/
 install -m644 "$here"/user/* /etc/systemd/user/
 systemd-sysusers "$here/sysusers.conf"
@@ -36,9 +38,11 @@ systemd-tmpfiles --create "$here/tmpfiles.conf"
 mkdir /run/tpm
 swtpm socket --tpm2 --tpmstate dir=/run/tpm --server type=unixio,path=/run/tpm/s,mode=0666 --flags not-need-init,startup-clear --daemon
 until_exists /run/tpm/s
-echo 'device: swtpm:/run/tpm/s' >/etc/holdfast/agent.yaml
+printf 'device: swtpm:/run/tpm/s\npiv-roots: /srv/card/attestation-root.pem\n' >/etc/holdfast/agent.yaml
 cp "$here/policy.yaml" /etc/holdfast/policy.yaml
 systemctl daemon-reload
+. "$here/card.sh"
+card_appears
 
 systemctl start holdfast-agent.socket holdfast-agent-admin.socket
 say before "$(systemctl is-active holdfast-agent.service)"
@@ -52,6 +56,7 @@ say groups "$(awk '/^Groups:/ {$1=""; print}' "$status" | xargs -n1 getent group
 say sandbox "$(awk '/^(CapBnd|NoNewPrivs|Seccomp):/ {print $2}' "$status" | xargs)"
 say network "$([ "$(readlink "/proc/$(agent)/ns/net")" = "$(readlink /proc/1/ns/net)" ] && echo shared || echo private)"
 say users "$([ "$(readlink "/proc/$(agent)/ns/user")" = "$(readlink /proc/1/ns/user)" ] && echo shared || echo private)"
+card_of_the_machine
 systemctl reload holdfast-agent.service
 say reload $?
 kill -9 "$(agent)"
@@ -109,6 +114,7 @@ loginctl enable-linger bob
 socket=/run/user/$(id -u bob)/holdfast/agent.sock
 until_exists "$socket"
 say user-first "$(bob "$here/client" "$socket")"
+card_of_the_user "$socket"
 bob systemctl --user reload holdfast-agent.service
 say user-reload $?
 status=/proc/$(bob systemctl --user show -p MainPID --value holdfast-agent.service)/status
@@ -130,4 +136,5 @@ say user-broker-sandbox "$(awk '/^(NoNewPrivs|Seccomp):/ {print $2}' "$status" |
 say user-broker-state "$(stat -c '%U %a' /home/bob/.local/state/holdfast-broker)"
 say user-renew-timer "$(bob systemctl --user is-active holdfast-renew.timer)"
 journalctl --no-pager -u 'holdfast*' >&2
+journalctl --no-pager --user-unit 'holdfast*' >&2
 systemctl poweroff --force --force

@@ -1,0 +1,48 @@
+# shellcheck shell=sh
+# The part of machine.sh about cards: a card of software behind a pcscd of its own,
+# which the agents reach through their sandboxes and their child.
+
+# admin COMMAND... is root with the machine's agent.
+admin() { holdfast --socket /run/holdfast/admin.sock "$@"; }
+
+# Both managers hand the way to pcscd on to the agents; a real one is where
+# libpcsclite looks by itself.
+card_appears() {
+	mkdir -m 755 /srv/card
+	mkfifo /srv/card/hands
+	"$here/up" -serial 4711 -dir /srv/card </srv/card/hands >/srv/card/out &
+	exec 9>/srv/card/hands
+	for _ in $(seq 100); do grep -q READY /srv/card/out && break; sleep 0.1; done
+	systemctl set-environment PCSCLITE_CSOCK_NAME=/srv/card/run/pcscd.comm
+}
+
+# inside COMMAND... runs a command with the files as the agent sees them, and says
+# how that ended: 126 is that the program must not be executed. The loader itself may
+# be, and says 127 of a program that must not.
+inside() {
+	nsenter --mount --target "$(agent)" "$@"
+	echo $?
+}
+
+card_of_the_machine() {
+	printf 864209 >/run/pin
+	say card-list "$(admin piv list | grep -c '^card *4711$')"
+	admin piv setup --yes --pin-fd 3 --generate-puk 3</run/pin
+	admin key create card --backend piv --purpose tls-client --pin-fd 3 3</run/pin
+	say card-key "$(admin key show card | grep '^attestation')"
+	admin unlock card --pin-fd 3 3</run/pin
+	say card-signs "$(admin certificate request card --subject CN=card | openssl req -verify -noout 2>&1 | grep -o OK)"
+	child=$(pgrep --parent "$(agent)" holdfast-piv | tail -n 1)
+	say card-child "$(awk '/^(CapBnd|NoNewPrivs|Seccomp):/ {print $2}' "/proc/$child/status" | xargs)"
+	say card-child-runs "$(inside /usr/libexec/holdfast/holdfast-piv --version | tail -n 1)"
+	say shell-runs "$(inside /bin/sh -c true)"
+	say systemd-runs "$(inside /usr/lib/systemd/systemd --version)"
+	say loader-runs "$(inside /lib64/ld-linux-x86-64.so.2 /bin/true)"
+}
+
+# card_of_the_user SOCKET has bob's own agent look at the card.
+card_of_the_user() {
+	bob systemctl --user set-environment PCSCLITE_CSOCK_NAME=/srv/card/run/pcscd.comm
+	bob systemctl --user restart holdfast-agent.service
+	say user-card "$(bob holdfast --socket "$1" piv list | grep -c '^card *4711$')"
+}
