@@ -93,6 +93,9 @@ func TestMaterial(t *testing.T) {
 func FuzzMaterial(f *testing.F) {
 	m := newMaterial(f)
 	seeds := [][]byte{m.Device, []byte(`{}`), []byte(`null`), []byte(`{"serial":7,"slot":"9a","attestation":["AA==","AA=="]}`)}
+	if _, err := parse(m); len(seeds) == 0 || err != nil {
+		f.Fatalf("the seeds: %v", err)
+	}
 	for _, seed := range seeds {
 		f.Add(seed)
 	}
@@ -142,6 +145,9 @@ func TestFile(t *testing.T) {
 
 func FuzzFile(f *testing.F) {
 	good := reference{12345678, "82", newPublic(f)}.encode()
+	if _, err := parseFile(good); err != nil {
+		f.Fatalf("the seed: %v", err)
+	}
 	for _, seed := range [][]byte{good, nil, good[:len(good)/2], []byte("-----BEGIN HOLDFAST PIV KEY-----\nCard: 1\nSlot: 9a\n\n-----END HOLDFAST PIV KEY-----\n")} {
 		f.Add(seed)
 	}

@@ -160,6 +160,9 @@ func TestErrors(t *testing.T) {
 }
 
 func FuzzReply(f *testing.F) {
+	if err := wire.Read(bytes.NewReader(frame(`{"id":1}`)), new(wire.Reply)); err != nil {
+		f.Fatalf("the seed: %v", err)
+	}
 	for _, body := range []string{`{"id":1}`, `{"id":1,"error":{"kind":"busy","message":"m"}}`, `{"id":1,"readers":[{"name":"R","present":true,"changes":1,"inUse":false}]}`, `{`, ``} {
 		f.Add(frame(body))
 	}
@@ -167,6 +170,9 @@ func FuzzReply(f *testing.F) {
 }
 
 func FuzzRequest(f *testing.F) {
+	if err := wire.Read(bytes.NewReader(frame(`{"id":2,"op":"readers"}`)), new(wire.Request)); err != nil {
+		f.Fatalf("the seed: %v", err)
+	}
 	for _, body := range []string{`{"id":1,"op":"sign","slot":"9a","digest":"AAAA"}`, `{"id":2,"op":"readers","known":[],"wait":5}`, `[]`, `null`} {
 		f.Add(frame(body))
 	}
