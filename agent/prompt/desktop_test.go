@@ -201,6 +201,7 @@ func TestStubbornPinentry(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	c := asking(ctx, onDesktop(pinentry.dir), daemon(t))
 	pid, left := pinentry.number("PID"), pinentry.number("LEFT")
+	pinentry.asked("GETPIN")
 	cancel()
 	a := within(t, c)
 	wantKind(t, a.err, keys.PINRequired, "withdrawn")

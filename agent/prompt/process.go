@@ -109,16 +109,17 @@ func uidOf(pid int32) (uint32, error) {
 // identify returns the subject's process, if it is still the one that was meant,
 // and belongs to the user of this agent: nobody else is asked anything.
 func identify(s Subject, own uint32) (process, error) {
-	p, err := look(s.PID)
-	if err != nil || p.start != s.Start {
+	uid, err := uidOf(s.PID)
+	if err != nil {
 		return process{}, problem("the process that wants the key has ended", err)
 	}
-	uid, err := uidOf(s.PID)
-	if err != nil || uid != s.UID || uid != own {
-		return process{}, problem("a prompt is for processes of the agent's own user", err)
+	if uid != s.UID || uid != own {
+		return process{}, problem("a prompt is for processes of the agent's own user", nil)
 	}
-	// The uid may have been that of the next process with this number.
-	if again, err := look(s.PID); err != nil || again.start != s.Start {
+	// Last, so that what was read before is of the same process: it has had its
+	// number since it was reported.
+	p, err := look(s.PID)
+	if err != nil || p.start != s.Start {
 		return process{}, problem("the process that wants the key has ended", err)
 	}
 	return p, nil

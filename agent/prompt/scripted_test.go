@@ -64,6 +64,17 @@ func (p *played) number(word string) int32 {
 	return n
 }
 
+// asked waits until the pinentry has been given a command.
+func (p *played) asked(command string) {
+	p.t.Helper()
+	eventually(p.t, func() error {
+		if log := p.log(); !strings.Contains(log, command+"\n") {
+			return fmt.Errorf("no %s in %q", command, log)
+		}
+		return nil
+	})
+}
+
 // onDesktop returns a Prompter of an agent with a desktop, on which dirs have the
 // pinentries.
 func onDesktop(dirs ...string) *Prompter {
