@@ -96,7 +96,7 @@ func TestMachine(t *testing.T) {
 		// nothing else can be executed.
 		"card-list": "1", "card-key": "attestation   the card has proved that it made the key", "card-signs": "OK",
 		"card-child": "0000000000000000 1 2", "card-child-runs": "0", "shell-runs": "126", "systemd-runs": "126", "loader-runs": "127",
-		"user-card": "1",
+		"user-card": "1", "polkit-access_pcsc": "0 1", "polkit-access_card": "0 1", // the agent, and not the broker
 
 		"after-kill": answers, "restart": answers, "after-stop": answers, "state-directory": "holdfast 700",
 		"user-first": answers, "user-reload": "0", "user-sandbox": "1 2", "user-after-kill": answers,
@@ -139,7 +139,8 @@ func machineDirectory(t *testing.T) string {
 		t.Fatal(err)
 	}
 	copies := map[string]string{
-		self: clientName, "testdata/machine.sh": "machine.sh", "testdata/card.sh": "card.sh",
+		self: clientName, "testdata/machine.sh": "machine.sh", "testdata/card.sh": "card.sh", "testdata/pcsc.policy": "pcsc.policy",
+		"../packaging/polkit/holdfast.rules":    "polkit.rules",
 		"../packaging/sysusers.d/holdfast.conf": "sysusers.conf", "../packaging/tmpfiles.d/holdfast.conf": "tmpfiles.conf",
 		"../packaging/examples/holdfast-broker-proxy.conf": "proxy.conf", "testdata/policy.yaml": "policy.yaml",
 	}

@@ -40,6 +40,22 @@ card_of_the_machine() {
 	say loader-runs "$(inside /lib64/ld-linux-x86-64.so.2 /bin/true)"
 }
 
+# polkit_decides lets polkit say who may use cards, with the action of a pcscd that
+# asks it (Debian's does from version 13 on), and with the package's rule.
+polkit_decides() {
+	install -D -m644 "$here/polkit.rules" /usr/share/polkit-1/rules.d/holdfast.rules
+	install -D -m644 "$here/pcsc.policy" /usr/share/polkit-1/actions/org.debian.pcsc-lite.policy
+	for action in access_pcsc access_card; do
+		say "polkit-$action" "$(may "$action" "$(agent)") $(may "$action" "$(broker)")"
+	done
+}
+
+# may ACTION PID prints 0 when the process may, and another number when it may not.
+may() {
+	pkcheck --action-id "org.debian.pcsc-lite.$1" --process "$2" >&2
+	echo $?
+}
+
 # card_of_the_user SOCKET has bob's own agent look at the card.
 card_of_the_user() {
 	bob systemctl --user set-environment PCSCLITE_CSOCK_NAME=/srv/card/run/pcscd.comm

@@ -85,6 +85,7 @@ say broker-other-user "$(setpriv --reuid=65533 --regid=65533 --clear-groups "$he
 status=/proc/$(broker)/status
 say broker-key "$(call /run/holdfast/broker.sock io.holdfast.Broker.GetStatus endpoint | grep -o 'sealed by the TPM')"
 say broker-proxy "$(call /run/holdfast/broker.sock visit node)"
+polkit_decides
 say broker-uid "$(awk '/^Uid:/ {print $2}' "$status" | xargs id -un)"
 say broker-sandbox "$(awk '/^(CapBnd|NoNewPrivs|Seccomp):/ {print $2}' "$status" | xargs)"
 systemctl reload holdfast-broker.service
