@@ -73,6 +73,9 @@ func TestLongAnswer(t *testing.T) {
 		if got := s.want(ok, GetData, 0x3f, 0xff, ask...); !bytes.Equal(got, tlv(0x53, want)) {
 			t.Errorf("%d bytes come as %d in pieces", n, len(got))
 		}
+		if piece, _ := s.raw(append([]byte{0, byte(GetData), 0x3f, 0xff, byte(len(ask))}, ask...)); len(piece) > maxReply {
+			t.Errorf("%d bytes come in a piece of %d", n, len(piece))
+		}
 		extended := append([]byte{0, byte(GetData), 0x3f, 0xff, 0, 0, byte(len(ask))}, ask...)
 		if got, sw := s.raw(append(extended, 0, 0)); sw != ok || !bytes.Equal(got, tlv(0x53, want)) {
 			t.Errorf("%d bytes come as %d at once, status %04x", n, len(got), sw)
@@ -92,7 +95,7 @@ func TestChaining(t *testing.T) {
 	}
 	// Another command ends a chain: what follows is no part of it.
 	s.raw(append([]byte{0x10, byte(PutData), 0x3f, 0xff, 4}, 0x5c, 0x03, 0x5f, 0xc1))
-	s.want(ok, GetVersion, 0, 0)
+	s.want(notFound, GetData, 0x3f, 0xff, tlv(0x5c, []byte{0x5f, 0xc1, 0x05})...)
 	s.want(wrongData, PutData, 0x3f, 0xff, 0x0a, 0x53, 0x00)
 	for range maxData / 255 {
 		s.raw(append([]byte{0x10, byte(PutData), 0x3f, 0xff, 255}, make([]byte, 255)...))

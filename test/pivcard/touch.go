@@ -11,7 +11,7 @@ const touchCache = 15 * time.Second
 // touch is the metal contact and its light.
 type touch struct {
 	touched  time.Time     // the last touch
-	once     bool          // a touch that has served no command yet
+	once     bool          // touched for the command that is being executed
 	waiting  command       // what waits for a touch
 	blinking bool          // the card asks for one
 	pressed  chan struct{} // a finger
@@ -47,11 +47,10 @@ func (c *Card) TouchAfter(d time.Duration) {
 // Blinks has a value for each time that the card begins to ask for a touch.
 func (c *Card) Blinks() <-chan struct{} { return c.blinks }
 
-// touchedFor reports whether a touch serves the policy, and uses it up.
+// touchedFor reports whether a touch serves the policy: that for which the
+// command has waited, or a recent one.
 func (c *Card) touchedFor(policy byte) bool {
-	once := c.once
-	c.once = false
-	return once || policy == TouchCached && time.Since(c.touched) < touchCache
+	return c.once || policy == TouchCached && time.Since(c.touched) < touchCache
 }
 
 // awaitTouch lets the light blink until the card is touched (true), or its
