@@ -43,6 +43,7 @@ func TestRemoved(t *testing.T) {
 // TestRemovedWhileIdle takes the card out and puts it in again while the child has
 // no connection to it.
 func TestRemovedWhileIdle(t *testing.T) {
+	t.Parallel()
 	k := unlocked(t, keys.PolicyNever, pivcard.Options{})
 	k.released()
 	k.rig.Remove(k.card)
@@ -89,6 +90,7 @@ func TestNonsense(t *testing.T) {
 
 // TestPanic orders the answer on which piv-go panics: the child says so, and ends.
 func TestPanic(t *testing.T) {
+	t.Parallel()
 	d := setUp(t, pivcard.Options{})
 	k := d.key("9a", keys.ES256, 0, keys.PolicyNever, keys.PolicyNever)
 	r := d.on(wire.Generate)
@@ -111,6 +113,7 @@ func TestPanic(t *testing.T) {
 // TestEndless orders an answer that never ends. piv-go collects it for ever, and
 // nothing but the end of the process ends that; ours has a bound.
 func TestEndless(t *testing.T) {
+	t.Parallel()
 	d := setUp(t, pivcard.Options{})
 	k := d.key("9a", keys.ES256, 0, keys.PolicyNever, keys.PolicyNever)
 	d.card.Order(pivcard.Endless().At(pivcard.GetData))
@@ -138,6 +141,7 @@ func (c *child) must0(r wire.Request) {
 // TestNotPIV has a card without the PIV application: the child says so. Looking
 // costs nothing; using it costs the child, since piv-go keeps the reader.
 func TestNotPIV(t *testing.T) {
+	t.Parallel()
 	d := setUp(t, pivcard.Options{NotPIV: true})
 	d.fails(d.on(wire.Identify), keys.DeviceAbsent)
 	d.fails(d.on(wire.Identify), keys.DeviceAbsent)
@@ -151,6 +155,7 @@ func TestNotPIV(t *testing.T) {
 // TestHung has a lock answered, and the end of the input heeded, while the card is
 // silent.
 func TestHung(t *testing.T) {
+	t.Parallel()
 	k := unlocked(t, keys.PolicyNever, pivcard.Options{})
 	k.card.Order(pivcard.Hang().At(pivcard.Authenticate))
 	before := k.card.Count(pivcard.Authenticate)
@@ -167,6 +172,7 @@ func TestHung(t *testing.T) {
 }
 
 func TestTouch(t *testing.T) {
+	t.Parallel()
 	k := unlocked(t, keys.PolicyAlways, pivcard.Options{Patience: 300 * time.Millisecond})
 	k.fails(k.signing(), keys.TouchTimeout)
 	k.card.TouchAfter(20 * time.Millisecond)
@@ -186,6 +192,7 @@ func TestTouch(t *testing.T) {
 // TestLockDuringUnlock locks while the card looks at the PIN: the key stays
 // locked.
 func TestLockDuringUnlock(t *testing.T) {
+	t.Parallel()
 	d := setUp(t, pivcard.Options{})
 	k := d.key("9a", keys.ES256, 0, keys.PolicyOnce, keys.PolicyNever)
 	d.card.Order(pivcard.Hang().At(pivcard.Verify))
@@ -200,6 +207,7 @@ func TestLockDuringUnlock(t *testing.T) {
 }
 
 func TestPCSCD(t *testing.T) {
+	t.Parallel()
 	k := unlocked(t, keys.PolicyNever, pivcard.Options{})
 	r := k.signing()
 	k.rig.StopPCSCD()
@@ -218,6 +226,7 @@ func TestPCSCD(t *testing.T) {
 
 // TestSCDaemon has gpg's card daemon hold the reader, as far as its name goes.
 func TestSCDaemon(t *testing.T) {
+	t.Parallel()
 	d := setUp(t, pivcard.Options{})
 	d.rig.Hold(t, d.rig.ReaderOf(d.card), true)
 	for _, op := range []wire.Op{wire.Identify, wire.Inspect} {

@@ -74,6 +74,7 @@ func (d *desk) attests(chain [][]byte, public []byte) {
 }
 
 func TestWithoutAttestation(t *testing.T) {
+	t.Parallel()
 	d := setUp(t, pivcard.Options{})
 	d.card.Order(pivcard.NoAttestation())
 	if k := d.key("9a", keys.ES256, 0, keys.PolicyNever, keys.PolicyNever); len(k.reply.Attestation) != 0 {
@@ -83,6 +84,7 @@ func TestWithoutAttestation(t *testing.T) {
 
 // TestLyingCard has a card attest to another key than it gives out.
 func TestLyingCard(t *testing.T) {
+	t.Parallel()
 	d := setUp(t, pivcard.Options{})
 	other, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -129,6 +131,7 @@ func TestFactoryRefused(t *testing.T) {
 }
 
 func TestGenerateRefuses(t *testing.T) {
+	t.Parallel()
 	d := setUp(t, pivcard.Options{})
 	for name, change := range map[string]func(*wire.Request){
 		"slot":       func(r *wire.Request) { r.Slot = "f9" },
@@ -160,6 +163,7 @@ func TestGenerateRefuses(t *testing.T) {
 
 // TestROCA has a firmware whose RSA keys can be broken.
 func TestROCA(t *testing.T) {
+	t.Parallel()
 	d := setUp(t, pivcard.Options{Firmware: pivcard.Firmware{4, 3, 4}})
 	r := d.generating("9a")
 	r.Algorithm, r.ManagementKey = "RS256", ownManage
@@ -188,6 +192,7 @@ func certificateFor(t *testing.T, public []byte) []byte {
 }
 
 func TestCertificate(t *testing.T) {
+	t.Parallel()
 	d := fresh(t, pivcard.Firmware{})
 	d.must(d.settingUp())
 	d.must(d.generating("9a"))

@@ -30,6 +30,7 @@ func (d *desk) released() {
 }
 
 func TestIdle(t *testing.T) {
+	t.Parallel()
 	d := setUp(t, pivcard.Options{})
 	k := d.key("9a", keys.ES256, 0, keys.PolicyOnce, keys.PolicyNever)
 	d.must(k.unlocking(ownPIN))
@@ -57,6 +58,7 @@ func TestIdle(t *testing.T) {
 
 // TestLockLetsGo has a lock end the state that the card keeps, too.
 func TestLockLetsGo(t *testing.T) {
+	t.Parallel()
 	d := setUp(t, pivcard.Options{})
 	k := d.key("9a", keys.ES256, 0, keys.PolicyOnce, keys.PolicyNever)
 	d.must(k.unlocking(ownPIN))
@@ -89,6 +91,7 @@ func TestEnd(t *testing.T) {
 // TestManagementAppletMissing has a card that refuses to select another
 // application: it is reset instead.
 func TestManagementAppletMissing(t *testing.T) {
+	t.Parallel()
 	d := setUp(t, pivcard.Options{})
 	k := d.key("9a", keys.ES256, 0, keys.PolicyOnce, keys.PolicyNever)
 	d.must(k.unlocking(ownPIN))

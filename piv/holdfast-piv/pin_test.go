@@ -34,6 +34,7 @@ func TestPINPolicies(t *testing.T) {
 }
 
 func TestUnlockIsPerKey(t *testing.T) {
+	t.Parallel()
 	d := setUp(t, pivcard.Options{})
 	a := d.key("9a", keys.ES256, 0, keys.PolicyOnce, keys.PolicyNever)
 	b := d.key("82", keys.ES256, 0, keys.PolicyOnce, keys.PolicyNever)
@@ -51,6 +52,7 @@ func TestUnlockIsPerKey(t *testing.T) {
 }
 
 func TestUnlockEnds(t *testing.T) {
+	t.Parallel()
 	d := setUp(t, pivcard.Options{})
 	k := d.key("9a", keys.ES256, 0, keys.PolicyOnce, keys.PolicyNever)
 	r := k.unlocking(ownPIN)
@@ -96,6 +98,7 @@ func TestWrongPIN(t *testing.T) {
 // TestChangedElsewhere has another program change the PIN behind the child's back:
 // the child tries the one that it has a single time.
 func TestChangedElsewhere(t *testing.T) {
+	t.Parallel()
 	d := setUp(t, pivcard.Options{})
 	k := d.key("9a", keys.ES256, 0, keys.PolicyOnce, keys.PolicyNever)
 	d.must(k.unlocking(ownPIN))
@@ -120,6 +123,7 @@ func TestChangedElsewhere(t *testing.T) {
 }
 
 func TestOtherCard(t *testing.T) {
+	t.Parallel()
 	d := setUp(t, pivcard.Options{Serial: 1111})
 	k := d.key("9a", keys.ES256, 0, keys.PolicyOnce, keys.PolicyNever)
 	d.must(k.unlocking(ownPIN))
@@ -162,6 +166,7 @@ func TestOtherKey(t *testing.T) {
 }
 
 func TestChangePINAndPUK(t *testing.T) {
+	t.Parallel()
 	d := setUp(t, pivcard.Options{})
 	k := d.key("9a", keys.ES256, 0, keys.PolicyOnce, keys.PolicyNever)
 	d.must(k.unlocking(ownPIN))

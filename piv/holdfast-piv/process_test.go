@@ -17,6 +17,7 @@ import (
 )
 
 func TestReaders(t *testing.T) {
+	t.Parallel()
 	rig := pivcard.Start(t, 2)
 	card := rig.NewCard(pivcard.Options{Serial: 4711})
 	c := start(t, rig)
@@ -52,6 +53,7 @@ func TestReaders(t *testing.T) {
 
 // TestOldSerial has a key that tells its serial number in another application.
 func TestOldSerial(t *testing.T) {
+	t.Parallel()
 	d := setUp(t, pivcard.Options{Serial: 815, Firmware: pivcard.Firmware{4, 3, 5}})
 	if got := d.must(d.on(wire.Identify)); got.Serial != 815 || got.Firmware != "4.3.5" {
 		t.Errorf("%+v", got)
@@ -61,6 +63,7 @@ func TestOldSerial(t *testing.T) {
 // TestMemory reads the child's memory as its own user would. Root may read it in
 // any case; what counts is who the kernel says that it belongs to.
 func TestMemory(t *testing.T) {
+	t.Parallel()
 	k := unlocked(t, keys.PolicyNever, pivcard.Options{})
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", k.cmd.Process.Pid))
 	if err != nil {
@@ -93,6 +96,7 @@ func (d *desk) asUser(uid uint32) *child {
 }
 
 func TestProtocol(t *testing.T) {
+	t.Parallel()
 	rig := pivcard.Start(t, 2)
 	for name, raw := range map[string][]byte{
 		"not JSON":       frame("hello"),
@@ -127,6 +131,7 @@ func frame(body string) []byte {
 
 // TestEndWhileWatching ends the input while nothing happens to the readers.
 func TestEndWhileWatching(t *testing.T) {
+	t.Parallel()
 	rig := pivcard.Start(t, 2)
 	c := start(t, rig)
 	known := c.must(wire.Request{Op: wire.Readers}).Readers

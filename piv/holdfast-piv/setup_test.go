@@ -67,6 +67,7 @@ func TestSetUp(t *testing.T) {
 }
 
 func TestSetUpOfAnOwnersCard(t *testing.T) {
+	t.Parallel()
 	d := setUp(t, pivcard.Options{})
 	e := d.fails(d.settingUp(), keys.PINRequired)
 	if !e.Unsent || d.card.PINTries() != 0 {
@@ -83,6 +84,7 @@ func TestSetUpOfAnOwnersCard(t *testing.T) {
 }
 
 func TestSetUpRefuses(t *testing.T) {
+	t.Parallel()
 	d := fresh(t, pivcard.Firmware{})
 	for pin, puk := range map[string]string{"123456": ownPUK, ownPIN: "12345678", "12345": ownPUK, "314 59": ownPUK} {
 		r := d.settingUp()
@@ -213,6 +215,7 @@ func TestSetUpAgainCutOff(t *testing.T) {
 // TestYubicoTool has Yubico's own tool find the management key after a set-up, with
 // nothing but the PIN, and use it. The tool gives an object in hexadecimal.
 func TestYubicoTool(t *testing.T) {
+	t.Parallel()
 	d := fresh(t, pivcard.Firmware{})
 	d.must(d.settingUp())
 	d.kill()

@@ -10,6 +10,7 @@ import (
 )
 
 func TestAlgorithms(t *testing.T) {
+	t.Parallel()
 	d := setUp(t, pivcard.Options{Firmware: pivcard.Firmware{5, 7, 1}})
 	for i, a := range []struct {
 		algorithm keys.Algorithm
@@ -31,6 +32,7 @@ func TestAlgorithms(t *testing.T) {
 }
 
 func TestUnlock(t *testing.T) {
+	t.Parallel()
 	d := setUp(t, pivcard.Options{})
 	once := d.key("9a", keys.ES256, 0, keys.PolicyOnce, keys.PolicyNever)
 	d.fails(once.signing(), keys.PINRequired)
