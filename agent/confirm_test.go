@@ -114,8 +114,12 @@ func TestConfirmAlways(t *testing.T) {
 	wantYes(t, r, p, nil)
 	wantYes(t, r, p, nil)
 	// Two at once are two questions, one after the other.
-	a, b := r.signingFor(nil), r.signingFor(nil)
-	p.next(t).yes()
+	a := r.signingFor(nil)
+	first := p.next(t)
+	b := r.signingFor(nil)
+	<-time.NewTimer(50 * time.Millisecond).C // for what must not happen: a share in the first
+	p.none(t)
+	first.yes()
 	p.next(t).yes()
 	for _, result := range []<-chan error{a, b} {
 		if err := soon(t, "the signature", result); err != nil {
