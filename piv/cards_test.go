@@ -105,7 +105,7 @@ func TestOtherSerial(t *testing.T) {
 	rig.Remove(cards[0])
 	rig.Insert(other) // into the same reader
 	for range 3 {
-		wantError(t, "sign", sign(soon(t), b, m), keys.KeyMismatch, "the key is on card 1, in the reader is card 2", "insert card 1")
+		wantError(t, "sign", sign(soon(t), b, m), keys.KeyMismatch, "the key is on card 1", "in the reader is card 2", "insert card 1")
 		err := b.Unlock(soon(t), m, []byte(rightPIN), time.Now().Add(time.Hour))
 		wantError(t, "unlock", err, keys.KeyMismatch, "card 1", "card 2")
 	}
@@ -202,12 +202,9 @@ func TestPCSCD(t *testing.T) {
 	within(t, "back", recovery, func() error { return b.Check(soon(t), m) })
 	wantError(t, "back", sign(soon(t), b, m), keys.PINRequired)
 	rig.Restart()
-	within(t, "restarted", recovery, func() error {
-		return b.Unlock(soon(t), m, []byte(rightPIN), time.Now().Add(time.Hour))
+	within(t, "restarted", recovery, func() error { // the restart may be noticed between the two
+		return errors.Join(b.Unlock(soon(t), m, []byte(rightPIN), time.Now().Add(time.Hour)), sign(soon(t), b, m))
 	})
-	if err := sign(soon(t), b, m); err != nil {
-		t.Error(err)
-	}
 }
 
 // TestReaderInUse: another program has the card; then we have it and let it go.

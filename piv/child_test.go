@@ -75,8 +75,14 @@ func TestChildMisbehaves(t *testing.T) {
 		if took := time.Since(begun); took > 2*time.Second {
 			t.Errorf("%s: took %v", test.fault, took)
 		}
+		if got := b.Status(soon(t)).State; (got == keys.StateWedged) != (test.want == keys.Deadline) {
+			t.Errorf("after %s: state %s", test.fault, got)
+		}
 		if err := sign(soon(t), b, m); err != nil {
 			t.Errorf("after %s: %v", test.fault, err)
+		}
+		if got := b.Status(soon(t)).State; got != keys.StateReady {
+			t.Errorf("after %s and a signature: state %s", test.fault, got)
 		}
 	}
 }

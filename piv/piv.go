@@ -23,7 +23,6 @@ package piv
 import (
 	"log/slog"
 	"path/filepath"
-	"sync"
 	"time"
 
 	"holdfast/agent/keys"
@@ -56,9 +55,6 @@ type Config struct {
 type PIV struct {
 	config  Config
 	scanner *scanner
-
-	mu     sync.Mutex // guards what follows; held for moments only
-	closed bool
 }
 
 var _ keys.CardHolder = (*PIV)(nil)
@@ -82,9 +78,6 @@ func (p *PIV) Name() string { return Backend }
 // Close ends every child. What was unlocked is locked. It does not wait for
 // calls that are under way: they fail.
 func (p *PIV) Close() error {
-	p.mu.Lock()
-	p.closed = true
-	p.mu.Unlock()
 	p.scanner.close()
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 type reader struct {
 	name   string
 	worker *worker // never nil
+	after  func()  // returns when the child for the card before this one is gone
 
 	seen     wire.Reader
 	serial   uint32 // 0: not identified
@@ -25,7 +26,7 @@ type reader struct {
 }
 
 func newReader(c Config, seen wire.Reader) *reader {
-	return &reader{name: seen.Name, seen: seen, since: time.Now(), worker: newWorker(c, seen.Name)}
+	return &reader{name: seen.Name, seen: seen, since: time.Now(), worker: newWorker(c, seen.Name), after: func() {}}
 }
 
 // identify asks a child of its own which card is in r: a card that hangs then
@@ -34,6 +35,7 @@ func (s *scanner) identify(r *reader) {
 	r.looking, r.awaited = true, r.awaited || r.tries == 0
 	limit := min(s.config.limits.identify<<min(r.tries, 10), s.config.limits.operation)
 	s.work.Go(func() {
+		r.after()
 		k := newKeeper(s.config)
 		defer k.close()
 		reply, _, err := k.do(s.ctx, wire.Request{Op: wire.Identify, Reader: r.name}, patience{limit: limit})

@@ -157,8 +157,12 @@ func (s *scanner) replace(now map[string]*reader) {
 		if now[name] == r {
 			continue
 		}
-		if reaped := r.worker.kill(); !s.closed {
+		reaped := r.worker.kill()
+		if !s.closed {
 			s.work.Go(reaped)
+		}
+		if next := now[name]; next != nil {
+			next.after = reaped // or the old child has the card still
 		}
 		if r.timer != nil {
 			r.timer.Stop()

@@ -141,12 +141,12 @@ func readCard(path string) (c scriptCard) {
 
 // A scriptedChild is what runs under the script's name.
 type scriptedChild struct {
-	path  string
-	out   sync.Mutex
-	mu    sync.Mutex // guards what follows
-	pin   string
-	kept  map[string]time.Time
-	epoch int
+	path string
+	out  sync.Mutex
+	mu   sync.Mutex // guards what follows
+	pin  string
+	kept map[string]time.Time
+	lie  string // what to do to the next reply
 }
 
 func runScripted(path string) int {
@@ -170,7 +170,6 @@ func (c *scriptedChild) lock(r *wire.Request) {
 		return
 	}
 	c.mu.Lock()
-	c.epoch++
 	for slot := range c.kept {
 		if r.Slot == "" || r.Slot == slot {
 			delete(c.kept, slot)
@@ -194,7 +193,35 @@ func (c *scriptedChild) serve(r *wire.Request) {
 	if err := c.do(r, reply); err != nil {
 		reply.Error = wire.FromError(err)
 	}
+	c.out.Lock()
+	change := lies[c.lie]
+	c.lie = ""
+	c.out.Unlock()
+	if change != nil {
+		change(reply)
+	}
 	c.say(reply)
+}
+
+// lies are what a card can say that is well-formed and not true.
+var lies = map[string]func(*wire.Reply){
+	"lie: PIN policy":   func(r *wire.Reply) { r.Slot.PINPolicy = keys.PolicyAlways },
+	"lie: touch policy": func(r *wire.Reply) { r.Slot.TouchPolicy = keys.PolicyCached },
+	"lie: no key":       func(r *wire.Reply) { r.Slot.Public = nil },
+	"lie: bad key":      func(r *wire.Reply) { r.Slot.Public = []byte("key") },
+	"lie: no slot":      func(r *wire.Reply) { r.Slot = nil },
+	"lie: P-384": func(r *wire.Reply) {
+		private, err := ecdsa.GenerateKey(elliptic.P384(), rand.Reader)
+		if err != nil {
+			panic(err)
+		}
+		r.Slot.Public, err = x509.MarshalPKIXPublicKey(private.Public())
+		if err != nil {
+			panic(err)
+		}
+	},
+	"lie: statement": func(r *wire.Reply) { r.Attestation = [][]byte{{1}, {2}} },
+	"lie: serial 0":  func(r *wire.Reply) { r.Serial = 0 },
 }
 
 // ordered does what was ordered of this request, and reports whether that was
@@ -210,6 +237,10 @@ func (c *scriptedChild) ordered(r *wire.Request) bool {
 	}
 	c.out.Lock()
 	defer c.out.Unlock()
+	if lies[fault] != nil {
+		c.lie = fault
+		return false
+	}
 	switch fault {
 	case "crash", "crash-always":
 		os.Exit(3)
