@@ -30,9 +30,7 @@ func (p *Prompter) desktop(ctx context.Context) (place, error) {
 		env: append(session.only(sessionVariables...), programPath),
 	}
 	if len(at.programs) == 0 {
-		e := problem("no pinentry for the desktop is installed", nil)
-		e.Hint = "install pinentry-gnome3 or pinentry-qt"
-		return place{}, e
+		return place{}, p.missing("the desktop", "install pinentry-gnome3 or pinentry-qt")
 	}
 	return at, nil
 }

@@ -18,7 +18,7 @@ func TestPatience(t *testing.T) {
 	if p.limits.answer != Patience {
 		t.Errorf("patience is %v", p.limits.answer)
 	}
-	p.limits.answer = 50 * time.Millisecond
+	p.limits.answer = 2 * time.Second // in which it has started
 	a := within(t, asking(t.Context(), p, daemon(t)))
 	wantKind(t, a.err, keys.PINRequired, "not answered in time")
 	if !errors.Is(a.err, ErrLate) {
@@ -35,7 +35,7 @@ func TestSlowStart(t *testing.T) {
 	mute := play(t, "pinentry", script{Hang: "SETDESC", Replies: gnome})
 	working := play(t, "pinentry-qt", script{Replies: gnome})
 	p := onDesktop(mute.dir, working.dir)
-	p.limits.start = 500 * time.Millisecond
+	p.limits.start = 3 * time.Second // enough for the one that works
 	a := within(t, asking(t.Context(), p, daemon(t)))
 	if string(a.pin) != "123456" {
 		t.Errorf("got %q, %v", a.pin, a.err)

@@ -69,9 +69,7 @@ func (p *Prompter) terminal(who process, caller variables) (place, error) {
 		env: append(p.variables().only("HOME"), append(caller.only("TERM", "LANG", "LC_ALL", "LC_CTYPE", "LC_MESSAGES"), programPath)...),
 	}
 	if len(at.programs) == 0 {
-		e := problem("no pinentry for terminals is installed", nil)
-		e.Hint = "install pinentry-curses, or: holdfast unlock NAME"
-		return place{}, e
+		return place{}, p.missing("terminals", "install pinentry-curses, or: holdfast unlock NAME")
 	}
 	return at, nil
 }
@@ -100,6 +98,15 @@ func (p *Prompter) pinentries(names []string) []string {
 		}
 	}
 	return list
+}
+
+// missing says that there is no pinentry for one kind of place.
+func (p *Prompter) missing(kind, hint string) error {
+	e := problem("no pinentry for "+kind+" is installed", nil)
+	if e.Hint = hint; p.o.Pinentry != "" {
+		e.Message, e.Hint = fmt.Sprintf("%.80q is not a program", p.o.Pinentry), "the agent's configuration names the pinentry, by its absolute path"
+	}
+	return e
 }
 
 // program reports whether there is a file that can be run.
