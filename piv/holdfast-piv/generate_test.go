@@ -208,13 +208,24 @@ func TestCertificate(t *testing.T) {
 	if got := d.must(slot).Slot.Certificate; !bytes.Equal(got, r.Certificate) {
 		t.Errorf("the slot holds %d bytes", len(got))
 	}
+	d.released()
+	if text := d.yubico("-a", "read-certificate", "-s", "9a", "-K", "DER"); !bytes.Equal(text, r.Certificate) {
+		t.Errorf("Yubico's tool reads %d bytes", len(text))
+	}
 	d.must(wire.Request{Op: wire.Lock})
 	r.PIN, r.Certificate = []byte(ownPIN), certificateFor(t, public)
 	d.must(r)
 	if got := d.must(slot).Slot.Certificate; !bytes.Equal(got, r.Certificate) {
 		t.Errorf("the slot holds %d bytes", len(got))
 	}
+	d.card.Order(pivcard.Status(0x6a84).At(pivcard.PutData))
+	r.PIN = []byte(ownPIN)
+	if e := d.fails(r, keys.DeviceFailed); !strings.Contains(e.Message, "room") {
+		t.Errorf("%+v", e)
+	}
 	r.PIN, r.Certificate = []byte(ownPIN), r.Certificate[:100]
+	d.fails(r, keys.BadRequest)
+	r.PIN, r.Certificate = []byte(ownPIN), bytes.Repeat([]byte{0x30}, 9000)
 	d.fails(r, keys.BadRequest)
 	over := d.generating("9a")
 	over.Overwrite = true

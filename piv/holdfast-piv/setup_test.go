@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"os/exec"
 	"regexp"
@@ -81,6 +82,22 @@ func TestSetUpOfAnOwnersCard(t *testing.T) {
 	r = d.generating("9a")
 	r.PIN = []byte("271828")
 	d.must(r)
+}
+
+// TestSetUpOfAES has cards whose management key is of another kind.
+func TestSetUpOfAES(t *testing.T) {
+	for _, size := range []int{16, 32} {
+		t.Run(fmt.Sprint(size), func(t *testing.T) {
+			t.Parallel()
+			key := bytes.Repeat([]byte{0x42}, size)
+			d := setUp(t, pivcard.Options{PIN: "123456", Manage: key})
+			r := d.settingUp()
+			d.fails(r, keys.BadRequest)
+			r.PIN, r.PUK, r.ManagementKey = []byte(ownPIN), []byte(ownPUK), key
+			d.must(r)
+			d.isSetUp()
+		})
+	}
 }
 
 func TestSetUpRefuses(t *testing.T) {

@@ -17,13 +17,8 @@ func (s *Session) certificate(r *wire.Request, _ *wire.Reply) error {
 	if err != nil {
 		return err
 	}
-	leaf, err := x509.ParseCertificate(r.Certificate)
-	if err != nil {
-		return &keys.Error{Kind: keys.BadRequest, Message: "the certificate: " + err.Error()}
-	}
-	der, err := x509.MarshalPKIXPublicKey(leaf.PublicKey)
-	if err != nil || !bytes.Equal(der, r.Public) {
-		return &keys.Error{Kind: keys.BadRequest, Message: fmt.Sprintf("the certificate is for another key than that in slot %s", r.Slot)}
+	if err := suits(r); err != nil {
+		return err
 	}
 	if err := s.prove(r.Slot, r.Public); err != nil {
 		return err
@@ -37,8 +32,33 @@ func (s *Session) certificate(r *wire.Request, _ *wire.Reply) error {
 	if err != nil {
 		return err
 	}
-	defer clear(management)
-	return s.yk.SetCertificate(management, slot, leaf)
+	clear(management) // to have proved it is enough
+	return put(s.raw, slot.Object, certificateObject(r.Certificate))
+}
+
+// maxCertificate is more than any card takes in one object.
+const maxCertificate = 8 << 10
+
+// suits refuses what is no certificate of the request's key.
+func suits(r *wire.Request) error {
+	if len(r.Certificate) > maxCertificate {
+		return &keys.Error{Kind: keys.BadRequest, Message: fmt.Sprintf("a certificate of %d bytes does not fit on a card", len(r.Certificate))}
+	}
+	leaf, err := x509.ParseCertificate(r.Certificate)
+	if err != nil {
+		return &keys.Error{Kind: keys.BadRequest, Message: "the certificate: " + err.Error()}
+	}
+	der, err := x509.MarshalPKIXPublicKey(leaf.PublicKey)
+	if err != nil || !bytes.Equal(der, r.Public) {
+		return &keys.Error{Kind: keys.BadRequest, Message: fmt.Sprintf("the certificate is for another key than that in slot %s", r.Slot)}
+	}
+	return nil
+}
+
+// certificateObject lays out a certificate as it is, not compressed (NIST SP
+// 800-73-4 part 1, appendix A, table 10).
+func certificateObject(der []byte) []byte {
+	return append(append(tlv(0x70, der), tlv(0x71, []byte{0})...), tlv(0xfe, nil)...)
 }
 
 // reopen proves a PIN that was right before, unless this connection has seen it.

@@ -140,7 +140,7 @@ func (s *Session) setUpHint() string { return fmt.Sprintf("holdfast piv setup --
 func (s *Session) noManagement(err error) error {
 	status, ok := statusOf(err)
 	if errors.Is(err, errManagement) || ok && (status == statusSecurity || status>>8 == 0x63 || status == statusWrongData) {
-		return &keys.Error{Kind: keys.BadRequest, Message: fmt.Sprintf("the management key of card %d is another one", s.serial), Hint: s.setUpHint(), Err: err}
+		return &keys.Error{Kind: keys.BadRequest, Message: fmt.Sprintf("this is not the management key of card %d", s.serial), Hint: s.setUpHint(), Err: err}
 	}
 	return err
 }

@@ -90,9 +90,9 @@ var names = map[byte]string{refPIN: "PIN", refPUK: "PUK"}
 // wrong says how many tries a wrong PIN or PUK has left.
 func (s *Session) wrong(ref byte, tries int) error {
 	e := &wire.Error{Kind: keys.PINRequired, Tries: &tries,
-		Message: fmt.Sprintf("the %s of card %d is another one; %d tries are left", names[ref], s.serial, tries)}
+		Message: fmt.Sprintf("this is not the %s of card %d; %d tries are left", names[ref], s.serial, tries)}
 	if tries == 1 {
-		e.Message = fmt.Sprintf("the %s of card %d is another one; one try is left, which is not spent here", names[ref], s.serial)
+		e.Message = fmt.Sprintf("this is not the %s of card %d; one try is left, which is not spent here", names[ref], s.serial)
 	}
 	if tries <= 1 {
 		e.Hint = s.unblockHint(ref)
