@@ -11,6 +11,7 @@ card_appears() {
 	mkdir -m 755 /srv/card
 	mkfifo /srv/card/hands
 	"$here/up" -serial 4711 -dir /srv/card </srv/card/hands >/srv/card/out &
+	card=$!
 	exec 9>/srv/card/hands
 	for _ in $(seq 100); do grep -q READY /srv/card/out && break; sleep 0.1; done
 	systemctl set-environment PCSCLITE_CSOCK_NAME=/srv/card/run/pcscd.comm
@@ -61,4 +62,11 @@ card_of_the_user() {
 	bob systemctl --user set-environment PCSCLITE_CSOCK_NAME=/srv/card/run/pcscd.comm
 	bob systemctl --user restart holdfast-agent.service
 	say user-card "$(bob holdfast --socket "$1" piv list | grep -c '^card *4711$')"
+}
+
+# card_disappears ends pcscd with the card.
+card_disappears() {
+	exec 9>&-
+	wait "$card"
+	say card-gone "$(admin piv list 2>&1 | grep '^holdfast: error:')"
 }

@@ -116,6 +116,7 @@ socket=/run/user/$(id -u bob)/holdfast/agent.sock
 until_exists "$socket"
 say user-first "$(bob "$here/client" "$socket")"
 card_of_the_user "$socket"
+card_disappears
 bob systemctl --user reload holdfast-agent.service
 say user-reload $?
 status=/proc/$(bob systemctl --user show -p MainPID --value holdfast-agent.service)/status
