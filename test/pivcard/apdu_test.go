@@ -95,7 +95,7 @@ func TestChaining(t *testing.T) {
 	}
 	// Another command ends a chain: what follows is no part of it.
 	s.raw(append([]byte{0x10, byte(PutData), 0x3f, 0xff, 4}, 0x5c, 0x03, 0x5f, 0xc1))
-	s.want(notFound, GetData, 0x3f, 0xff, tlv(0x5c, []byte{0x5f, 0xc1, 0x05})...)
+	s.want(ok, GetData, 0x3f, 0xff, tlv(0x5c, []byte{objectDiscovery})...)
 	s.want(wrongData, PutData, 0x3f, 0xff, 0x0a, 0x53, 0x00)
 	for range maxData / 255 {
 		s.raw(append([]byte{0x10, byte(PutData), 0x3f, 0xff, 255}, make([]byte, 255)...))
