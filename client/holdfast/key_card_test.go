@@ -114,6 +114,8 @@ func TestCardUsage(t *testing.T) {
 		"key create a --purpose tls-client --confirm sometimes":        "--confirm \"sometimes\" is not known",
 		"key create a --purpose tls-client --confirm process:10s":      "not known",
 		"key create a --purpose tls-client --confirm process":          "not known",
+		"key create a --purpose tls-client --confirm process:0m":       "not known",
+		"key create a --purpose tls-client --confirm process:-5m":      "not known",
 		"key create a --purpose tls-client --confirm once:10m":         "not known",
 		"key adopt a --purpose tls-client --slot xx":                   "not a slot for keys",
 		"key adopt a file --purpose tls-client --slot 9a":              "unexpected argument \"file\"",
