@@ -104,6 +104,7 @@ func (r *Rig) Reader(slot int) string {
 func (r *Rig) ReaderOf(c *Card) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.collect()
 	if slot := r.slotOf(c); slot >= 0 {
 		return r.Reader(slot)
 	}

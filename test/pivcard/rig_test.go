@@ -126,7 +126,13 @@ func TestRestart(t *testing.T) {
 	if err := r.Restart(); err != nil {
 		t.Fatal(err)
 	}
-	through(t, r, b).want(ok, GetSerial, 0, 0)
+	s = through(t, r, b)
+	b.Order(Removed())
+	answer, err := s.exchange(version)
+	lost(t, s, reply{answer, err})
+	if err := r.Restart(); err != nil || r.ReaderOf(b) != "" {
+		t.Errorf("a card that fell out is in %q after a restart: %v", r.ReaderOf(b), err)
+	}
 }
 
 func alive(pid int) bool {
