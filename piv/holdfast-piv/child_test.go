@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 
 // A child is a running holdfast-piv.
 type child struct {
-	t    *testing.T
+	t    testing.TB
 	cmd  *exec.Cmd
 	in   io.WriteCloser
 	log  bytes.Buffer
@@ -46,7 +46,7 @@ type child struct {
 }
 
 // start runs the child for a rig. It is killed when the test ends.
-func start(t *testing.T, rig *pivcard.Rig) *child {
+func start(t testing.TB, rig *pivcard.Rig) *child {
 	t.Helper()
 	c := &child{t: t, cmd: exec.Command(daemon.Program(t, daemon.PIVProgram)), got: make(chan *wire.Reply, 8), done: make(chan struct{})}
 	c.launch(rig)
@@ -186,7 +186,7 @@ type desk struct {
 }
 
 // setUp starts a rig with one card that its owner has set up, and a child.
-func setUp(t *testing.T, o pivcard.Options) *desk {
+func setUp(t testing.TB, o pivcard.Options) *desk {
 	t.Helper()
 	if o.PIN == "" {
 		o.PIN, o.PUK, o.Manage = ownPIN, ownPUK, ownManage

@@ -108,6 +108,13 @@ func TestSetUpRefuses(t *testing.T) {
 		r.PIN, r.PUK = []byte(pin), []byte(puk)
 		d.fails(r, keys.BadRequest)
 	}
+	r := d.settingUp()
+	r.Old = []byte("123456789") // which would be right if it were cut
+	d.fails(r, keys.BadRequest)
+	r = d.settingUp()
+	r.OldPUK = []byte("12345678 ")
+	d.fails(r, keys.BadRequest)
+	d.sent(0)
 	d.card.SetObject(0x5fc109, []byte{0x01, 3, 'E', 'v', 'e'})
 	d.fails(d.settingUp(), keys.Unsupported)
 	if got := d.card.Object(0x5fc109); len(got) != 5 {

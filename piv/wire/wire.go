@@ -34,9 +34,9 @@ const (
 	Unlock      Op = "unlock"      // prove PIN and keep it for Slot and Public until Until
 	Lock        Op = "lock"        // forget the PIN kept for Slot, or all when it is empty
 	Certificate Op = "certificate" // put Certificate into Slot
-	SetUp       Op = "set-up"      //
+	SetUp       Op = "set-up"      // ManagementKey to one that the card keeps, OldPUK to PUK, Old to PIN; may be asked for again wherever it was cut off
 	ChangePIN   Op = "change-pin"  // Old to New
-	ChangePUK   Op = "change-puk"  //
+	ChangePUK   Op = "change-puk"  // the same with PUKs
 	Unblock     Op = "unblock"     // Old is the PUK, New the PIN
 )
 
@@ -98,7 +98,7 @@ type Reader struct {
 	Name    string `json:"name"`
 	Present bool   `json:"present"` // a card is in it
 	Changes uint32 `json:"changes"` // counts cards that came and went
-	InUse   bool   `json:"inUse"`   // another program holds the card
+	InUse   bool   `json:"inUse"`   // some program holds the card; Readers does not wait for this
 }
 
 // Error is a keys.Error on its way, and how many tries of the PIN are left when

@@ -97,10 +97,27 @@ func (s *Session) run(r *wire.Request, reply *wire.Reply) (err error) {
 	if do == nil {
 		return &keys.Error{Kind: keys.BadRequest, Message: fmt.Sprintf("operation %.20q is not known", r.Op)}
 	}
+	if err := wellFormed(r); err != nil {
+		return err
+	}
 	if err := s.open(r.Reader, r.Serial); err != nil {
 		return err
 	}
 	return do(s, r, reply)
+}
+
+// wellFormed refuses a PIN or PUK that no card can have. What is longer than the
+// card's form would otherwise be cut.
+func wellFormed(r *wire.Request) error {
+	for _, secret := range [][]byte{r.PIN, r.PUK, r.Old, r.OldPUK, r.New} {
+		if len(secret) == 0 {
+			continue // whether it may be missing, the operation knows
+		}
+		if err := keys.CheckCardPIN(secret); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // open connects to the card in the reader, unless it is connected already, and
