@@ -42,6 +42,7 @@ type enrollOptions struct {
 
 func (a *app) enrollKubernetes() *cobra.Command {
 	var o enrollOptions
+	o.key.source.instead = "make the key before: holdfast key create takes --pin-fd"
 	cmd := &cobra.Command{
 		Use: "kubernetes PROFILE --key NAME", Short: "get a key a certificate from a cluster, through its CSR API",
 		Long: `Gets a key a certificate that signs in to a Kubernetes cluster, and writes the

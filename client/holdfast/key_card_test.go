@@ -204,3 +204,33 @@ func TestNextKeyConfirms(t *testing.T) {
 		t.Errorf("got %+v, %v", next, err)
 	}
 }
+
+// Who enrolls a new key on a card is asked for the card's PIN.
+func TestEnrollOnCard(t *testing.T) {
+	c := withCluster(t)
+	c.agent.Cards = []wire.Card{clienttest.NewCard(7)}
+	args := []string{"enroll", "kubernetes", "prod", "--key", "alice", "--create", "--backend", "piv", "--kubeconfig", c.kubeconfig, "--context", "admin"}
+	c.run(args...).want(t, 5, "the PIN is needed, and there is no terminal", "hint: run it in a terminal, or make the key before: holdfast key create takes --pin-fd\n")
+	p := openPTY(t)
+	p.answer(t, "The PIN of card 7 (3 tries left): ", clienttest.CardPIN+"\n")
+	p.command(t, c.socket).run(args...).want(t, 0)
+	if sent := createSent(t, c.agent); sent.Backend != "piv" || sent.OnCard.Card != 7 || string(sent.PIN) != clienttest.CardPIN {
+		t.Errorf("got %+v on the wire", sent)
+	}
+}
+
+func FuzzParseConfirm(f *testing.F) {
+	for _, seed := range []string{"", "once", "always", "process:10m", "process:1h", "process:0m", "process:90s", "once:", ":", "process:1e9h"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		c, err := parseConfirm(text)
+		switch {
+		case err != nil && c != nil, err == nil && c == nil && text != "":
+			t.Errorf("%q: got %v, %v", text, c, err)
+		case c == nil:
+		case c.When == "process" && c.Minutes < 1, c.When != "process" && (c.Minutes != 0 || c.When != text):
+			t.Errorf("%q: got %+v", text, *c)
+		}
+	})
+}
