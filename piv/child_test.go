@@ -213,6 +213,9 @@ func TestLockWhileBusy(t *testing.T) {
 			t.Errorf("%q: got %v, want pin-required", fault, err)
 		}
 		busy.Wait()
+		if took := time.Since(begun); took > 2*time.Second {
+			t.Errorf("%q: the signature went on for %v", fault, took)
+		}
 		if same := fmt.Sprint(before) == fmt.Sprint(b.Workers()); same != (fault == "") {
 			t.Errorf("%q: the child is the same: %v", fault, same)
 		}
@@ -378,13 +381,16 @@ func TestLogIsBounded(t *testing.T) {
 	var log lockedBuilder
 	b := s.open(t, func(c *piv.Config) { c.Log = slog.New(slog.NewTextHandler(&log, nil)) })
 	m := s.create(b, keys.OnCard{})
-	s.order(wire.Sign, "chatter")
-	if err := sign(soon(t), b, m); err != nil {
-		t.Error(err)
+	for _, fault := range []string{"chatter", "chatter in lines"} {
+		s.order(wire.Sign, fault)
+		if err := sign(soon(t), b, m); err != nil {
+			t.Error(err)
+		}
 	}
 	b.Close()
-	if text := log.String(); !strings.Contains(text, "a long complaint") || len(text) > 4096 {
-		t.Errorf("the log has %d bytes", len(text))
+	text := log.String()
+	if lines := strings.Count(text, "a long complaint "); lines < 2 || lines > 300 || len(text) > 1<<16 {
+		t.Errorf("the log has %d bytes and %d complaints", len(text), lines)
 	}
 }
 

@@ -272,6 +272,9 @@ func (c *scriptedChild) ordered(r *wire.Request) bool {
 	case "close":
 		os.Stdout.Close()
 		time.Sleep(time.Hour)
+	case "chatter in lines":
+		os.Stderr.Write(bytes.Repeat([]byte("a long complaint \n"), 1<<12))
+		return false
 	case "chatter":
 		os.Stderr.Write(bytes.Repeat([]byte("a long complaint "), 1<<16))
 		return false
