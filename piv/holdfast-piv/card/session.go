@@ -14,7 +14,6 @@ package card
 import (
 	"fmt"
 	"log/slog"
-	"strings"
 
 	"github.com/go-piv/piv-go/v2/piv"
 
@@ -139,76 +138,6 @@ func (s *Session) open(reader string, serial uint32) error {
 			Hint:    fmt.Sprintf("insert card %d", serial)}
 	}
 	return nil
-}
-
-func (s *Session) connect(reader string) error {
-	if err := s.arrived(reader); err != nil {
-		return err
-	}
-	yk, err := piv.Open(reader)
-	if err != nil {
-		s.broken = leaks(err)
-		return notPIV(reader, err)
-	}
-	raw, err := borrow(yk)
-	if err != nil {
-		yk.Close()
-		return err
-	}
-	s.yk, s.raw, s.firmware, s.proven = yk, raw, yk.Version(), map[string][]byte{}
-	if s.serial, err = yk.Serial(); err != nil {
-		s.drop()
-		return notPIV(reader, err)
-	}
-	return nil
-}
-
-// leaks reports whether piv.Open has left a connection behind that nothing but the
-// end of the process closes: it does unless it failed before it had one, or in its
-// last step.
-func leaks(err error) bool {
-	return !strings.HasPrefix(err.Error(), "connecting to smart card") &&
-		!strings.HasPrefix(err.Error(), "getting yubikey version")
-}
-
-// arrived locks what was unlocked when the reader is another one, or a card was
-// taken out of it, since the last connection: that card may be anywhere by now.
-func (s *Session) arrived(reader string) error {
-	now, err := pcsc.Readers()
-	if err != nil {
-		return err
-	}
-	was, is := find(s.known, s.reader), find(now, reader)
-	s.known, s.reader = now, reader
-	if !is.Present || was.Name != is.Name || was.Changes != is.Changes {
-		s.vault.Lock("")
-	}
-	if is.Name == "" {
-		return pcsc.UnknownReader
-	}
-	return nil
-}
-
-// find returns the reader of that name, or the zero value.
-func find(all []pcsc.Reader, name string) pcsc.Reader {
-	for _, r := range all {
-		if r.Name == name {
-			return r
-		}
-	}
-	return pcsc.Reader{}
-}
-
-// notPIV names the refusal of a card of another kind. Other errors stay as they
-// are.
-func notPIV(reader string, err error) error {
-	status, _ := statusOf(err)
-	if status != statusNotFound && status != statusNoInstruction && status != statusNoClass {
-		return err
-	}
-	return &keys.Error{Kind: keys.DeviceAbsent, Err: err,
-		Message: fmt.Sprintf("the card in the reader %q is no PIV card that can be used here", reader),
-		Hint:    "holdfast uses YubiKeys from version 4 on, with their PIV application enabled"}
 }
 
 // managementAID names an application that every YubiKey has.
