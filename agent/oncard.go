@@ -95,7 +95,7 @@ func (r *request) addOnCard(ctx, patience context.Context, d *device, rec *store
 	if len(t.Card.PIN) > 0 {
 		return try(t.Card.PIN)
 	}
-	const wants, hint = "making a key on a card takes the card's PIN", "give it with `holdfast key create --pin`"
+	const wants, hint = "making a key on a card takes the card's PIN", "give it on a terminal, or with `holdfast key create --pin-fd 3 3<FILE`"
 	if r.agent.Person == nil {
 		return &keys.Error{Kind: keys.PINRequired, Message: wants, Hint: hint}
 	}
