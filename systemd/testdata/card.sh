@@ -64,9 +64,11 @@ card_of_the_user() {
 	say user-card "$(bob holdfast --socket "$1" piv list | grep -c '^card *4711$')"
 }
 
-# card_disappears ends pcscd with the card.
+# card_disappears ends pcscd with the card. An agent that has not noticed yet has a
+# list of what it knew, with what is wrong now.
 card_disappears() {
 	exec 9>&-
 	wait "$card"
-	say card-gone "$(admin piv list 2>&1 | grep '^holdfast: error:')"
+	for _ in $(seq 100); do admin piv list >/run/gone 2>&1 || break; sleep 0.1; done
+	say card-gone "$(grep '^holdfast: error:' /run/gone)"
 }
