@@ -68,6 +68,7 @@ func TestReadRefuses(t *testing.T) {
 		"half a body":       frame(`{"id":1}`)[:7],
 		"no body":           {0, 0, 0, 9},
 		"empty":             frame(""),
+		"a byte too long":   frame(`{"id":1}` + strings.Repeat(" ", wire.MaxFrame+1-len(`{"id":1}`))),
 		"too long":          binary.BigEndian.AppendUint32(nil, wire.MaxFrame+1),
 		"as long as it can": {0xff, 0xff, 0xff, 0xff},
 		"not JSON":          frame("hello"),
