@@ -23,8 +23,9 @@ func (r *Rig) insert(c *Card, slot int) error {
 	if r.proc == nil {
 		return errors.New("pcscd is stopped")
 	}
-	// pcscd looks every 400 ms, and must see the card that was there go.
-	if err := r.await(slot, false); err != nil {
+	// pcscd looks every 400 ms, and must see the card that was there go: another one
+	// that came in between it would take for the same.
+	if err := r.awaitGone(slot); err != nil {
 		return err
 	}
 	conn, err := r.proc.dial(slot)
@@ -34,15 +35,25 @@ func (r *Rig) insert(c *Card, slot int) error {
 	i := &insertion{card: c, conn: conn, gone: make(chan struct{}), left: make(chan struct{}), done: make(chan struct{})}
 	r.cards[slot] = i
 	go i.serve()
-	return r.await(slot, true)
+	return r.await(slot, func(reader readerState) bool {
+		r.seen[slot] = reader.Events
+		return reader.hasCard()
+	})
 }
 
-// await waits until pcscd sees a card in the slot, or none.
-func (r *Rig) await(slot int, there bool) error {
+// awaitGone waits until pcscd has seen the card go that was in the slot last. A
+// reader without a card is not enough: it also looks so when pcscd wanted to reset
+// a card that had gone, and has not noticed that it had.
+func (r *Rig) awaitGone(slot int) error {
+	return r.await(slot, func(reader readerState) bool { return !reader.hasCard() && reader.Events != r.seen[slot] })
+}
+
+// await waits until pcscd sees a reader as ok wants it.
+func (r *Rig) await(slot int, ok func(readerState) bool) error {
 	return r.proc.until(func(readers []readerState) bool {
 		for _, reader := range readers {
 			if reader.name() == r.Reader(slot) {
-				return reader.hasCard() == there
+				return ok(reader)
 			}
 		}
 		return false
@@ -63,7 +74,7 @@ func (r *Rig) Remove(c *Card) error {
 	if r.proc == nil {
 		return nil
 	}
-	return r.report(r.await(slot, false))
+	return r.report(r.awaitGone(slot))
 }
 
 // slotOf returns where the card is, or -1.
@@ -74,6 +85,16 @@ func (r *Rig) slotOf(c *Card) int {
 		}
 	}
 	return -1
+}
+
+// noEvents is a count that no reader of a new pcscd has.
+const noEvents = ^uint32(0)
+
+// forget is called for a new pcscd, which has seen no card yet.
+func (r *Rig) forget() {
+	for slot := range r.seen {
+		r.seen[slot] = noEvents
+	}
 }
 
 // collect frees the readers of cards that a fault has removed. Those that were
@@ -119,6 +140,7 @@ func (r *Rig) Restart() error {
 		return r.report(err)
 	}
 	r.proc = p
+	r.forget()
 	for slot, i := range r.cards {
 		if i == nil {
 			continue

@@ -27,6 +27,7 @@ type Rig struct {
 	mu    sync.Mutex // guards the rest, and is held while cards come and go
 	proc  *pcscd     // nil when stopped
 	cards []*insertion
+	seen  []uint32 // by slot: pcscd's count of cards that came and went, when the last one had come
 }
 
 // Start starts a rig with room for slots cards (rounded up to even), puts the
@@ -65,7 +66,8 @@ func New(dir string, slots int) (*Rig, error) {
 	if err := errors.Join(configure(r.dir, r.conf(), r.slots), os.WriteFile(r.RootFile(), r.Maker.PEM(), 0o644)); err != nil {
 		return nil, err
 	}
-	r.cards = make([]*insertion, r.slots)
+	r.cards, r.seen = make([]*insertion, r.slots), make([]uint32, r.slots)
+	r.forget()
 	p, err := launchPCSCD(r.dir, r.slots)
 	if err != nil {
 		return nil, err
