@@ -156,8 +156,12 @@ func (r *request) storeInSlot(ctx context.Context, rec store.Record, p *wire.Ins
 
 // pinOf and pukOf name a card's PIN and PUK in the ledger of tries: a card has one
 // of each, whichever key or command it is typed for.
-func pinOf(serial uint32) []byte { return []byte("card:" + strconv.FormatUint(uint64(serial), 10)) }
+func pinOf(serial uint32) []byte { return []byte(cardPrefix + strconv.FormatUint(uint64(serial), 10)) }
 func pukOf(serial uint32) []byte { return append(pinOf(serial), "/puk"...) }
+
+// cardPrefix begins those names. A key's own PIN has its public key for a name,
+// DER, which begins otherwise.
+const cardPrefix = "card:"
 
 // manageCard does one thing to a card that spends a try of what when a code in it
 // is wrong. Codes are checked before anything is counted.
@@ -187,7 +191,7 @@ func (r *request) manageCard(ctx context.Context, serial uint32, action string, 
 // unless the card calls the code wrong: it counts its tries itself.
 func (r *request) spendTry(uid uint32, what []byte, work func() error) error {
 	records := r.agent.Store
-	if err := records.SpendPINTry(uid, what); err != nil {
+	if err := cardBlocked(records.SpendPINTry(uid, what)); err != nil {
 		return err
 	}
 	err := work()
@@ -203,6 +207,18 @@ func (r *request) spendTry(uid uint32, what []byte, work func() error) error {
 		r.agent.Log.Error("PIN try", "error", back)
 	}
 	return err
+}
+
+// cardBlocked is the store's refusal of one more try, for a card: waiting helps,
+// and so does its PUK.
+func cardBlocked(err error) error {
+	e, ok := keys.AsError(err)
+	if !ok || e.Kind != keys.PINBlocked {
+		return err
+	}
+	ours := *e
+	ours.Hint = "wait; or give the card a new PIN by its PUK: `holdfast piv unblock`"
+	return &ours
 }
 
 func clearAll(secrets ...[]byte) {

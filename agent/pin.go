@@ -105,10 +105,7 @@ func (a *Agent) untilRight(ctx context.Context, s prompt.Subject, owner uint32, 
 	var err error
 	for range maxAnswers {
 		if s.Tries = a.Store.PINTriesLeft(owner, what); s.Tries == 0 {
-			return &keys.Error{
-				Kind: keys.PINBlocked, Message: "too many wrong PINs within an hour",
-				Hint: "wait, so that the device does not lock",
-			}
+			return noTries(what)
 		}
 		var pin []byte
 		err = a.prompted(ctx, "pin", func(ctx context.Context) (err error) { pin, err = a.Person.PIN(ctx, s); return err })
@@ -139,6 +136,15 @@ func whyAgain(err error) string {
 		return err.Error() // it cannot be one
 	}
 	return ""
+}
+
+// noTries is the answer where a person would be asked in vain.
+func noTries(what []byte) error {
+	err := &keys.Error{Kind: keys.PINBlocked, Message: "too many wrong PINs within an hour", Hint: "wait, so that the device does not lock"}
+	if bytes.HasPrefix(what, []byte(cardPrefix)) {
+		return cardBlocked(err)
+	}
+	return err
 }
 
 // pinName names a key's PIN in the ledger of tries: a card has one for all its
@@ -187,7 +193,11 @@ var errShut = &keys.Error{Kind: keys.PINRequired, Message: "the key was locked w
 // that a crash cannot give anybody more tries.
 func (r *request) tryPIN(ctx context.Context, d *device, rec store.Record, pin []byte, until time.Time) error {
 	records, uid, what := r.agent.Store, rec.Owner.UID, pinName(rec.Material)
-	if err := records.SpendPINTry(uid, what); err != nil {
+	err := records.SpendPINTry(uid, what)
+	if rec.Material.Card != nil {
+		err = cardBlocked(err)
+	}
+	if err != nil {
 		return err
 	}
 	seen, err := lend(ctx, d.of(rec.Material), r.caller(), pin, func(ctx context.Context, pin []byte) error {

@@ -187,6 +187,7 @@ func start(t *testing.T, role string, attributes *syscall.SysProcAttr, env ...st
 		cmd.Process.Kill()
 		cmd.Wait()
 	})
+	running(t, int32(cmd.Process.Pid))
 	return int32(cmd.Process.Pid)
 }
 
@@ -205,49 +206,4 @@ func subject(t *testing.T, pid int32) Subject {
 		UID: uid, PID: pid, Start: p.start, Verified: true,
 		Key: "alice", Purpose: "tls-client", Operation: "sign-tls-client", Device: "card 12345678",
 	}
-}
-
-// eventually waits until ready does not fail.
-func eventually(t *testing.T, ready func() error) {
-	t.Helper()
-	deadline := time.Now().Add(20 * time.Second)
-	for err := ready(); err != nil; err = ready() {
-		if time.Now().After(deadline) {
-			t.Fatal(err)
-		}
-		time.Sleep(2 * time.Millisecond)
-	}
-}
-
-// childOf returns the job that a caller has started, once it runs.
-func childOf(t *testing.T, pid int32) int32 {
-	t.Helper()
-	var child int32
-	eventually(t, func() error {
-		lists, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid)) // each thread has its own
-		if err != nil {
-			return err
-		}
-		var text []byte
-		for _, list := range lists {
-			part, _ := os.ReadFile(list) // a thread that has ended has none
-			text = append(text, part...)
-		}
-		if _, err := fmt.Sscan(string(text), &child); err != nil {
-			return fmt.Errorf("the children of %d: %w", pid, err)
-		}
-		if p, err := look(child); err != nil || p.name != "exe" { // before, it may be a try of package os
-			return fmt.Errorf("the job is %q: %v", p.name, err)
-		}
-		return nil
-	})
-	return child
-}
-
-// gone fails while there is a process.
-func gone(pid int32) error {
-	if p, err := look(pid); err == nil {
-		return fmt.Errorf("process %d (%s) is still there", pid, p.name)
-	}
-	return nil
 }
