@@ -4,9 +4,11 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/godbus/dbus/v5"
+	"golang.org/x/sys/unix"
 )
 
 // The desktop's notification service (Desktop Notifications Specification 1.2,
@@ -31,10 +33,51 @@ func (p *Prompter) notify(ctx context.Context, s Subject) {
 		return
 	case <-delay.C:
 	}
-	if err := p.show(ctx, s); err != nil && ctx.Err() == nil {
+	err := errNoDesktop
+	if p.o.Mode != Terminal && !p.away(s) {
+		err = p.show(ctx, s)
+	}
+	if err != nil && ctx.Err() == nil && p.o.Mode != Desktop {
+		err = p.tell(s)
+	}
+	if err != nil && ctx.Err() == nil {
 		p.log().Debug("no notice that a key waits for a touch", "key", s.Key, "error", err)
 	}
 }
+
+// away reports whether the person is not at this machine's desktop.
+func (p *Prompter) away(s Subject) bool {
+	who, err := identify(s, p.uid)
+	return p.o.Mode == Auto && err == nil && environOf(who).remote()
+}
+
+// tell writes a line on the caller's terminal, which nobody takes off again.
+func (p *Prompter) tell(s Subject) error {
+	if s.Verified {
+		return errors.New("the program asks itself, and knows")
+	}
+	who, err := identify(s, p.uid)
+	if err != nil {
+		return err
+	}
+	t, err := terminalOf(who, p.uid)
+	if err != nil {
+		return err
+	}
+	fd, err := t.open(p.uid)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	_, err = fmt.Fprintf(fdWriter(fd), "\rholdfast: touch %s, for key %s\r\n", cmp.Or(named(s.Device), "your key"), named(s.Key))
+	return err
+}
+
+// fdWriter writes to a descriptor that stays its owner's.
+type fdWriter int
+
+// Write implements io.Writer.
+func (w fdWriter) Write(text []byte) (int, error) { return unix.Write(int(w), text) }
 
 // show shows the notice until ctx ends. The connection to the bus lasts as long:
 // services drop the notices of those who have left the bus.

@@ -174,3 +174,48 @@ func TestTouchWithHungService(t *testing.T) {
 		})
 	}
 }
+
+// TestTouchOnTerminal: who runs a program without a desktop, and for which another
+// one asks, reads on their terminal what is waited for. Programs that ask
+// themselves write there what they like.
+func TestTouchOnTerminal(t *testing.T) {
+	bus := desktop.StartBus(t)
+	service := notifying(t, bus)
+	for name, test := range map[string]struct {
+		mode     Mode
+		verified bool
+		remote   bool
+		told     bool
+	}{
+		"no desktop":              {mode: Auto, told: true},
+		"terminals alone":         {mode: Terminal, told: true},
+		"another program's":       {mode: Auto, verified: true},
+		"desktops alone":          {mode: Desktop},
+		"nowhere":                 {mode: Off},
+		"a desktop, and far away": {mode: Auto, remote: true, told: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, env := withVariables(variables{}), []string{}
+			if test.remote {
+				p, env = on(bus), []string{"SSH_CONNECTION=here.and.there"}
+			}
+			p.o.Mode = test.mode
+			pane := newPane(t, "wait", env...)
+			s := subject(t, pane.pid)
+			s.Key, s.Device, s.Verified = "\x1b[2Jalice", "card 4711", test.verified
+			done := p.Touch(s)
+			defer done()
+			if test.told {
+				if screen := pane.wait(`touch "card 4711", for key "?[2Jalice"`); !strings.HasPrefix(screen, "holdfast: ") {
+					t.Errorf("the terminal shows\n%s", screen)
+				}
+				return
+			}
+			<-time.After(TouchDelay + 300*time.Millisecond)
+			if screen := strings.TrimSpace(pane.screen()); screen != "" {
+				t.Errorf("the terminal shows\n%s", screen)
+			}
+		})
+	}
+	service.quiet()
+}

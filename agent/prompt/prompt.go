@@ -122,10 +122,13 @@ func (p *Prompter) pin(ctx context.Context, s Subject) ([]byte, error) {
 }
 
 // Touch shows a notice on the desktop that a key waits for a touch, if it still
-// does so after [TouchDelay], until done is called. It returns at once, as done
-// does, and nothing fails where there is no desktop.
+// does so after [TouchDelay], until done is called. Where there is no desktop, or
+// the person is elsewhere, it is a line on the terminal of a program for which
+// another one asks, such as kubectl; programs that ask themselves know best what to
+// write there. Touch returns at once, as done does, and nothing fails where nobody
+// can be told.
 func (p *Prompter) Touch(s Subject) (done func()) {
-	if p.o.Mode != Auto && p.o.Mode != Desktop {
+	if p.o.Mode != Auto && p.o.Mode != Desktop && p.o.Mode != Terminal {
 		return func() {}
 	}
 	ctx, done := context.WithTimeout(context.Background(), maxNotice)
