@@ -73,28 +73,43 @@ func (k *key) suits(t keys.Template) error {
 // Check compares the record with the card's statement in it, and with what the
 // card says now.
 func (p *PIV) Check(ctx context.Context, m keys.Material) error {
+	_, err := p.examine(ctx, m)
+	return err
+}
+
+// TriesLeft implements keys.CardHolder.
+func (p *PIV) TriesLeft(ctx context.Context, m keys.Material) (*int, error) {
+	reply, err := p.examine(ctx, m)
+	if err != nil {
+		return nil, err
+	}
+	return reply.Tries, nil
+}
+
+// examine looks at m's slot, and at whether what is in it is m.
+func (p *PIV) examine(ctx context.Context, m keys.Material) (*wire.Reply, error) {
 	k, err := parse(m)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := k.attested(p.config.Roots); err != nil {
-		return err
+		return nil, err
 	}
 	c, err := p.scanner.find(ctx, k.Serial)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	reply, _, err := c.worker.ask(ctx, k.Serial, wire.Request{Op: wire.Slot, Slot: k.Slot}, p.reading())
 	if err != nil {
-		return err
+		return nil, err
 	}
 	switch {
 	case reply.Slot == nil || reply.Slot.Public == nil:
-		return silent("the key in slot " + k.Slot)
+		return nil, silent("the key in slot " + k.Slot)
 	case c.firmware != k.Firmware:
-		return &keys.Error{Kind: keys.KeyMismatch, Message: "the card has firmware " + c.firmware + ", and the key is from one with " + k.Firmware}
+		return nil, &keys.Error{Kind: keys.KeyMismatch, Message: "the card has firmware " + c.firmware + ", and the key is from one with " + k.Firmware}
 	}
-	return k.agrees(*reply.Slot)
+	return reply, k.agrees(*reply.Slot)
 }
 
 // Persist has nothing to do: a card's keys stay.

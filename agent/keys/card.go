@@ -115,6 +115,15 @@ type CardHolder interface {
 	// Unblock gives a card whose PIN is blocked, or forgotten, a new one.
 	Unblock(ctx context.Context, serial uint32, puk, new []byte) error
 
+	// TriesLeft asks m's card how many wrong PINs it still takes before it blocks the
+	// PIN; nil when the card cannot tell. The last one is never spent. It fails as
+	// Check does when the card, or the key on it, is not there.
+	TriesLeft(ctx context.Context, m Material) (*int, error)
+
+	// Prove proves the PIN of a whole card and keeps nothing of it. It fails as Unlock
+	// does.
+	Prove(ctx context.Context, serial uint32, pin []byte) error
+
 	// StoreCertificate puts a certificate, DER, into m's slot. With an empty pin it
 	// needs the key to be unlocked, and else is a pin-required [Error].
 	StoreCertificate(ctx context.Context, m Material, certificate, pin []byte) error

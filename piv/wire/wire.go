@@ -28,7 +28,7 @@ const (
 	Readers     Op = "readers"     // which readers there are and whether a card is in them, when that is not Request.Known any more, or after Request.Wait
 	Identify    Op = "identify"    // the serial number and firmware of the card in Request.Reader, whatever Serial says
 	Inspect     Op = "inspect"     // everything about the card: Reply.Card
-	Slot        Op = "slot"        // one slot, and with Attest its attestation: Reply.Slot, Reply.Attestation
+	Slot        Op = "slot"        // one slot, and with Attest its attestation: Reply.Slot, Reply.Attestation, Reply.Tries; with a PIN, proves that first and keeps nothing of it; without a slot, no more than that
 	Generate    Op = "generate"    // make a key in Request.Slot: Reply.Slot, Reply.Attestation
 	Sign        Op = "sign"        // sign Digest with the key in Slot, whose public key must be Public: Reply.Signature
 	Unlock      Op = "unlock"      // prove PIN and keep it for Slot and Public until Until
@@ -91,6 +91,8 @@ type Reply struct {
 	Slot        *keys.CardSlot `json:"slot,omitempty"`
 	Attestation [][]byte       `json:"attestation,omitempty"` // the slot's certificate, then f9's; DER; absent when the card cannot attest
 	Signature   []byte         `json:"signature,omitempty"`   // ECDSA as ASN.1 DER
+	Attester    []byte         `json:"attester,omitempty"`    // with Inspect: f9's certificate, DER; absent when the card cannot attest
+	Tries       *int           `json:"tries,omitempty"`       // with Slot: how many wrong PINs the card still takes, when it can tell
 }
 
 // Reader is one reader as pcscd sees it.
@@ -110,4 +112,5 @@ type Error struct {
 	RetryAfterMS int64     `json:"retryAfterMS,omitempty"`
 	Tries        *int      `json:"tries,omitempty"`
 	Unsent       bool      `json:"unsent,omitempty"` // no PIN or PUK of this request has reached the card
+	Shut         bool      `json:"shut,omitempty"`   // the PIN was right, and a Lock came before it was kept
 }

@@ -53,6 +53,26 @@ func (card *memoryCard) describe() keys.Card {
 	return d
 }
 
+// TriesLeft implements keys.CardHolder.
+func (c *MemoryCards) TriesLeft(ctx context.Context, m keys.Material) (*int, error) {
+	if err := c.Check(ctx, m); err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	d := c.cards[m.Card.Serial].describe()
+	return d.PINTries, nil
+}
+
+// Prove implements keys.CardHolder.
+func (c *MemoryCards) Prove(ctx context.Context, serial uint32, pin []byte) error {
+	return c.manage(ctx, serial, pin, func(card *memoryCard) error {
+		card.mu.Lock()
+		defer card.mu.Unlock()
+		return card.prove(pin, nil)
+	})
+}
+
 // SetUp implements keys.CardHolder.
 func (c *MemoryCards) SetUp(ctx context.Context, serial uint32, s keys.CardSetUp) error {
 	return c.replace(ctx, serial, s.OldPIN, s.PIN, func(card *memoryCard) error {
