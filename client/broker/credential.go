@@ -211,6 +211,9 @@ func (r *request) ticket(ctx context.Context, prof *profile.Profile) (wire.Crede
 
 // minted obtains a certificate or a token.
 func (r *request) minted(ctx context.Context, prof *profile.Profile) (wire.Credential, error) {
+	if err := r.broker.mayShare(prof); err != nil {
+		return wire.Credential{}, err
+	}
 	holder, err := ticket.Parent(r.caller)
 	if err != nil {
 		return wire.Credential{}, err

@@ -44,15 +44,20 @@ func TestAlone(t *testing.T) {
 		"a touch each time":   {agentwire.Key{Place: place("always")}, true},
 		"a touch in a while":  {agentwire.Key{Place: place("cached")}, false},
 		"a yes each time":     {agentwire.Key{Confirm: confirm("always")}, true},
-		"a yes for a process": {agentwire.Key{Confirm: confirm("process")}, false},
+		"a yes for a process": {agentwire.Key{Confirm: confirm("process")}, true},
 		"a yes once":          {agentwire.Key{Confirm: confirm("once")}, false},
 	} {
 		test.key.Name = "k.1"
 		b := &Broker{}
 		b.keys.sets = snapshot([]agentwire.Key{{Name: "k", Created: time.Now()}, test.key}, 0)
 		for profiled, want := range map[string]bool{"k": test.want, "k.1": test.want, "k.2": false, "other": false} {
-			if got := b.alone(&profile.Profile{Key: profiled}); got != want {
+			p := &profile.Profile{Key: profiled}
+			if got := b.alone(p); got != want {
 				t.Errorf("%s: a profile with key %s: got %v, want %v", name, profiled, got, want)
+			}
+			refused := want && test.key.Confirm != nil // a touch is for one signature, not for one process
+			if err := b.mayShare(p); (err != nil) != refused {
+				t.Errorf("%s: minting with key %s: %v, refused: %v", name, profiled, err, refused)
 			}
 		}
 	}

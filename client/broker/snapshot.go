@@ -21,7 +21,7 @@ func snapshot(list []agentwire.Key, uid uint32) map[string]map[string]keyBefore 
 		if _, taken := sets[set][k.Name]; taken && k.Owner.UID != uid {
 			continue
 		}
-		noted := keyBefore{public: k.PublicKey, fault: k.Fault != "", pin: k.PIN, each: eachTime(k)}
+		noted := keyBefore{public: k.PublicKey, fault: k.Fault != "", pin: k.PIN, each: eachTime(k), yes: ownYes(k)}
 		if len(k.Chain) > 0 {
 			noted.leaf = k.Chain[0]
 			if leaf, err := x509.ParseCertificate(k.Chain[0]); err == nil {

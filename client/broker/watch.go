@@ -36,7 +36,8 @@ type keyBefore struct {
 	until    time.Time // the end of its certificate
 	fault    bool
 	pin      bool
-	each     bool      // using it takes a person every time
+	each     bool      // using it takes a person every time, or for each process
+	yes      bool      // and a yes of theirs
 	unlocked time.Time // how long it is unlocked; zero when it is not
 }
 

@@ -27,11 +27,18 @@ type connected struct {
 	err  error
 }
 
+// wanted is what a connection is for.
+type wanted struct {
+	shared  bool // for many requests; one that is not is reserved
+	upgrade bool // for a request that upgrades it
+	afresh  bool // the key has to sign for it: no session is resumed
+}
+
 // connect makes one connection: asks the agent for the key that signs in now,
-// dials, and shakes hands. A connection that is not shared is reserved.
-func (p *pool) connect(ctx context.Context, who ticket.Process, shared, upgrade bool) connected {
+// dials, and shakes hands.
+func (p *pool) connect(ctx context.Context, who ticket.Process, w wanted) connected {
 	ctx = client.OnBehalfOf(ctx, wire.Reported{UID: who.UID, PID: who.PID, Start: who.Start, Unit: who.Unit})
-	h := &handshake{pool: p, conn: &conn{pool: p, shared: shared}, upgrade: upgrade}
+	h := &handshake{pool: p, conn: &conn{pool: p, shared: w.shared}, wanted: w}
 	h.conn.first.done = make(chan struct{})
 	begun := time.Now()
 	err := h.run(ctx)
@@ -50,11 +57,11 @@ func (p *pool) connect(ctx context.Context, who ticket.Process, shared, upgrade 
 
 // handshake is one connection in the making.
 type handshake struct {
-	pool    *pool
-	conn    *conn
-	key     *client.Key
-	cert    tls.Certificate
-	upgrade bool
+	wanted
+	pool *pool
+	conn *conn
+	key  *client.Key
+	cert tls.Certificate
 
 	resumed  bool
 	unsigned error // why there is no signature
@@ -97,7 +104,9 @@ func (h *handshake) prepare(ctx context.Context) error {
 // patience is how long the handshake may take: longer when a person may have to
 // type a PIN, touch the device, or confirm.
 func (h *handshake) patience() time.Duration {
-	if h.key.Info().PIN {
+	k := h.key.Info()
+	touch := k.Place != nil && k.Place.TouchPolicy != string(keys.PolicyNever)
+	if k.PIN || touch || k.Confirm != nil {
 		return h.pool.pools.limits.person
 	}
 	return h.pool.pools.limits.handshake
@@ -153,7 +162,7 @@ func (h *handshake) config() *tls.Config {
 	if h.key.Info().TLS12 {
 		c.MinVersion = tls.VersionTLS12
 	}
-	if h.upgrade {
+	if h.upgrade && !h.afresh {
 		c.ClientSessionCache = h.pool.sessionCache(h.cert.Leaf.Raw)
 	}
 	return c

@@ -137,7 +137,7 @@ func (p *pool) dial(who ticket.Process, seen chan struct{}) (*dial, error) {
 	if d == nil || joined || err != nil {
 		return d, err
 	}
-	if !p.pools.begin(func() { p.finish(d, p.connect(p.ctx, who, true, false)) }) {
+	if !p.pools.begin(func() { p.finish(d, p.connect(p.ctx, who, wanted{shared: true})) }) {
 		p.finish(d, connected{err: errRetired})
 	}
 	return d, nil

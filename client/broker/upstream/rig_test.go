@@ -45,6 +45,7 @@ type rig struct {
 	pools   *upstream.Pools
 	profile *profile.Profile
 	metrics *metrics.Registry
+	alone   bool // the key wants a person each time
 }
 
 func newRig(t *testing.T, change func(*server)) *rig {
@@ -57,7 +58,7 @@ func newRig(t *testing.T, change func(*server)) *rig {
 	t.Cleanup(func() { r.client.Close() })
 	r.key(t, "alice")
 	r.server = startServer(t, r.ca, change)
-	r.pools = upstream.New(upstream.Options{Agent: r.client, Metrics: r.metrics})
+	r.pools = upstream.New(upstream.Options{Agent: r.client, Metrics: r.metrics, Alone: func(*profile.Profile) bool { return r.alone }})
 	t.Cleanup(r.pools.Close)
 	r.profile = &profile.Profile{Name: "prod", Key: "alice", Cluster: profile.Cluster{
 		Server: r.server.URL, CertificateAuthorityData: string(r.ca.PEM),

@@ -17,6 +17,7 @@ type transport struct {
 	id      identity
 	single  bool // a connection for each request
 	upgrade bool
+	afresh  bool // each connection takes a signature
 }
 
 var _ http.RoundTripper = (*transport)(nil)
@@ -95,7 +96,7 @@ func (t *transport) own(ctx context.Context, p *pool) connected {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(p.ctx, cancel)()
-	return p.connect(ctx, t.caller, false, t.upgrade)
+	return p.connect(ctx, t.caller, wanted{upgrade: t.upgrade, afresh: t.afresh})
 }
 
 // address returns r as it is sent: to the profile's server.

@@ -88,15 +88,20 @@ func New(o Options) *Pools {
 //
 // There is no limit on how long an answer may take: that is the request's context.
 func (p *Pools) Transport(caller ticket.Process, prof *profile.Profile) http.RoundTripper {
-	single := prof.Proxy.NoPool || p.alone != nil && p.alone(prof)
-	return &transport{pools: p, caller: caller, id: identify(caller.UID, prof), single: single}
+	return &transport{pools: p, caller: caller, id: identify(caller.UID, prof), single: p.eachSigned(prof)}
+}
+
+// eachSigned reports whether every request of a profile takes a signature.
+func (p *Pools) eachSigned(prof *profile.Profile) bool {
+	return prof.Proxy.NoPool || p.alone != nil && p.alone(prof)
 }
 
 // Upgrade is Transport for requests that upgrade their connection: HTTP/1.1, a
-// connection for each, TLS sessions resumed where the server allows. The body of
-// an answer 101 is the connection, an [io.ReadWriteCloser].
+// connection for each, TLS sessions resumed where the server allows, and the profile
+// and its key do not want a signature each time. The body of an answer 101 is the
+// connection, an [io.ReadWriteCloser].
 func (p *Pools) Upgrade(caller ticket.Process, prof *profile.Profile) http.RoundTripper {
-	return &transport{pools: p, caller: caller, id: identify(caller.UID, prof), single: true, upgrade: true}
+	return &transport{pools: p, caller: caller, id: identify(caller.UID, prof), single: true, upgrade: true, afresh: p.eachSigned(prof)}
 }
 
 // Retire lets the connections of a profile end when their requests have ended,

@@ -265,6 +265,24 @@ func TestUpgradeResumesSessions(t *testing.T) {
 	}
 }
 
+// Where each request takes a signature, upgrades do too: no session stands in for
+// the person.
+func TestUpgradeSignsEachTime(t *testing.T) {
+	for name, change := range map[string]func(*rig){
+		"no-pool":               func(r *rig) { r.profile.Proxy.NoPool = true },
+		"a person for each one": func(r *rig) { r.alone = true },
+	} {
+		r := newRig(t, nil)
+		change(r)
+		for range 3 {
+			upgraded(t, r.pools.Upgrade(me(), r.profile)).body.Close()
+		}
+		if n := r.signatures(t); n != 3 {
+			t.Errorf("%s: %d signatures for 3 upgrades", name, n)
+		}
+	}
+}
+
 // A request that turns out to be no upgrade leaves no connection.
 func TestUpgradeRefused(t *testing.T) {
 	r := newRig(t, nil)
