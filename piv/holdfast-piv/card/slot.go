@@ -29,8 +29,18 @@ func slotOf(name string) (piv.Slot, error) {
 	return slot, nil
 }
 
-// slot answers what is in one slot.
+// slot answers what is in one slot, and how many wrong PINs the card still takes.
+// A PIN is proved first and not kept.
 func (s *Session) slot(r *wire.Request, reply *wire.Reply) error {
+	if len(r.PIN) > 0 {
+		if err := s.verify(r.PIN); err != nil {
+			return err
+		}
+	}
+	var err error
+	if reply.Tries, err = s.tries(refPIN); err != nil || r.Slot == "" {
+		return err
+	}
 	slot, err := slotOf(r.Slot)
 	if err != nil {
 		return err
