@@ -2,17 +2,23 @@ package piv
 
 import (
 	"context"
+	"fmt"
 
 	"holdfast/agent/keys"
 	"holdfast/piv/wire"
 )
 
 // Import takes on the key that is in a slot already: file names card, slot and
-// public key, as Export writes it. The card has to prove that it made the key,
-// unless allowImported; the policies are what the card says, and where it cannot
-// tell, what a YubiKey gives a key that was not asked for any.
+// public key, as Export writes it. None of that is secret, so that the template
+// has to hold the card's PIN, which is proved. The card has to prove that it made
+// the key, unless allowImported; the policies are what the card says, and where it
+// cannot tell, what a YubiKey gives a key that was not asked for any.
 func (p *PIV) Import(ctx context.Context, t keys.Template, file []byte, allowImported bool) (keys.Material, error) {
 	ref, err := parseFile(file)
+	if err != nil {
+		return keys.Material{}, err
+	}
+	pin, err := cardPIN(t)
 	if err != nil {
 		return keys.Material{}, err
 	}
@@ -20,13 +26,21 @@ func (p *PIV) Import(ctx context.Context, t keys.Template, file []byte, allowImp
 	if err != nil {
 		return keys.Material{}, err
 	}
-	reply, _, err := c.worker.ask(ctx, c.serial, wire.Request{Op: wire.Slot, Slot: ref.slot, Attest: true}, p.reading())
+	if len(pin) == 0 {
+		return keys.Material{}, &keys.Error{Kind: keys.PINRequired, Message: fmt.Sprintf("card %d wants its PIN before a key of it is taken on", c.serial), Hint: "give the card's PIN"}
+	}
+	reply, _, err := c.worker.ask(ctx, c.serial, wire.Request{Op: wire.Slot, Slot: ref.slot, Attest: true, PIN: pin}, p.proving())
 	if err != nil {
 		return keys.Material{}, err
 	}
 	if reply.Slot == nil {
 		return keys.Material{}, silent("slot " + ref.slot)
 	}
+	return p.adopted(c, t, ref, reply, allowImported)
+}
+
+// adopted checks what the card says of the key that is to be taken on.
+func (p *PIV) adopted(c card, t keys.Template, ref reference, reply *wire.Reply, allowImported bool) (keys.Material, error) {
 	k := &key{public: ref.public, record: record{Serial: c.serial, Slot: ref.slot, Firmware: c.firmware, Attestation: reply.Attestation}}
 	k.PINPolicy, k.TouchPolicy = policies(*reply.Slot)
 	if err := k.sound(*reply.Slot); err != nil {

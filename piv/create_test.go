@@ -166,7 +166,7 @@ func TestAdopt(t *testing.T) {
 	if err := b.Delete(soon(t), made); err != nil {
 		t.Error(err)
 	}
-	m, err := b.Import(soon(t), keys.Template{Purpose: keys.TLSClient}, file, false)
+	m, err := b.Import(soon(t), adopting(rightPIN), file, false)
 	if err != nil || *m.Card != *made.Card || !m.PIN || m.Imported {
 		t.Errorf("import: got %+v, %v, want %+v", m.Card, err, made.Card)
 	}
@@ -177,9 +177,9 @@ func TestAdopt(t *testing.T) {
 	cards[0].SetKey(0x83, pivcard.Key{Private: private, Imported: true})
 	other := keys.Material{Backend: "piv", Public: publicOf(t, private.Public())}
 	foreign := bytes.Replace(reencode(t, b, m, other.Public), []byte("Slot: 9a"), []byte("Slot: 83"), 1)
-	_, err = b.Import(soon(t), keys.Template{Purpose: keys.TLSClient}, foreign, false)
+	_, err = b.Import(soon(t), adopting(rightPIN), foreign, false)
 	wantError(t, "a key that was put into the card", err, keys.Unsupported, "prove")
-	m, err = b.Import(soon(t), keys.Template{Purpose: keys.TLSClient}, foreign, true)
+	m, err = b.Import(soon(t), adopting(rightPIN), foreign, true)
 	if err != nil || !m.Imported || m.Card.Attested || m.Card.Slot != "83" {
 		t.Fatalf("allowed: got %+v, %v, want it imported", m, err)
 	}
@@ -187,11 +187,74 @@ func TestAdopt(t *testing.T) {
 		t.Error(err)
 	}
 	empty := bytes.Replace(foreign, []byte("Slot: 83"), []byte("Slot: 95"), 1)
-	_, err = b.Import(soon(t), keys.Template{Purpose: keys.TLSClient}, empty, true)
+	_, err = b.Import(soon(t), adopting(rightPIN), empty, true)
 	wantError(t, "an empty slot", err, keys.KeyLost)
 	wrong := bytes.Replace(foreign, []byte("Slot: 83"), []byte("Slot: 9a"), 1)
-	_, err = b.Import(soon(t), keys.Template{Purpose: keys.TLSClient}, wrong, true)
+	_, err = b.Import(soon(t), adopting(rightPIN), wrong, true)
 	wantError(t, "another key in the slot", err, keys.KeyMismatch)
+}
+
+func adopting(pin string) keys.Template {
+	return keys.Template{Purpose: keys.TLSClient, Card: keys.OnCard{PIN: []byte(pin)}}
+}
+
+// TestAdoptWantsPIN: what names a key on a card is no secret, so that only who
+// knows the card's PIN takes the key on.
+func TestAdoptWantsPIN(t *testing.T) {
+	_, b, cards := start(t, 1)
+	file, err := b.Export(create(t, b, keys.OnCard{PINPolicy: keys.PolicyNever}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cards[0].Forget()
+	_, err = b.Import(soon(t), keys.Template{Purpose: keys.TLSClient}, file, true)
+	wantError(t, "no PIN", err, keys.PINRequired, "card 1", "PIN")
+	_, err = b.Import(soon(t), adopting("12"), file, true)
+	wantError(t, "what is no PIN", err, keys.BadRequest)
+	if n := cards[0].PINTries(); n != 0 {
+		t.Errorf("the card was sent %d PINs", n)
+	}
+	_, err = b.Import(soon(t), adopting(wrongPIN), file, true)
+	wantError(t, "a wrong PIN", err, keys.PINRequired, "2 tries")
+	if _, err = b.Import(soon(t), adopting(rightPIN), file, false); err != nil {
+		t.Errorf("the card's PIN: %v", err)
+	}
+	cards[0].SetPINLeft(1)
+	_, err = b.Import(soon(t), adopting(rightPIN), file, false)
+	wantError(t, "the last try", err, keys.PINBlocked)
+	if n := cards[0].PINTries(); n != 2 {
+		t.Errorf("the card was sent %d PINs, want 2", n)
+	}
+}
+
+// TestProve: the PIN of a card is proved by itself, and TriesLeft says what that
+// has cost.
+func TestProve(t *testing.T) {
+	_, b, cards := start(t, 1)
+	m := create(t, b, keys.OnCard{PINPolicy: keys.PolicyOnce})
+	cards[0].Forget()
+	left := func(want int) {
+		t.Helper()
+		if got, err := b.TriesLeft(soon(t), m); err != nil || got == nil || *got != want {
+			t.Errorf("tries left: got %v, %v, want %d", got, err, want)
+		}
+	}
+	left(3)
+	wantError(t, "a wrong PIN", b.Prove(soon(t), 1, []byte(wrongPIN)), keys.PINRequired, "2 tries")
+	left(2)
+	if err := b.Prove(soon(t), 1, []byte(rightPIN)); err != nil {
+		t.Error(err)
+	}
+	left(3)
+	wantError(t, "a key of the card", sign(soon(t), b, m), keys.PINRequired)
+	wantError(t, "another card", b.Prove(soon(t), 2, []byte(rightPIN)), keys.DeviceAbsent, "insert card 2")
+	wantError(t, "what is no PIN", b.Prove(soon(t), 1, []byte("12")), keys.BadRequest)
+	cards[0].SetPINLeft(1)
+	left(1)
+	wantError(t, "the last try", b.Prove(soon(t), 1, []byte(rightPIN)), keys.PINBlocked, "unblock")
+	if n := cards[0].PINTries(); n != 2 {
+		t.Errorf("the card was sent %d PINs, want 2", n)
+	}
 }
 
 // TestKeyExchanged: a key that is not in its slot any more is not used.

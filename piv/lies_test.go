@@ -51,7 +51,7 @@ func TestCardLies(t *testing.T) {
 	wantError(t, "a statement that is none", calls[wire.Generate](), keys.BadRequest)
 	wantError(t, "no statement", calls[wire.Generate](), keys.Unsupported, "--allow-unattested")
 	s.order(wire.Slot, "lie: no slot")
-	_, err = b.Import(soon(t), keys.Template{Purpose: keys.TLSClient}, file, true)
+	_, err = b.Import(soon(t), adopting(rightPIN), file, true)
 	wantError(t, "adopting nothing", err, keys.DeviceFailed)
 	s.order(wire.Inspect, "empty")
 	ask.Card.Slot = ""
@@ -73,7 +73,7 @@ func TestUsualPolicies(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		m, err := b.Import(soon(t), keys.Template{Purpose: keys.TLSClient}, file, true)
+		m, err := b.Import(soon(t), adopting(rightPIN), file, true)
 		if err != nil || m.Card.PINPolicy != want || m.Card.TouchPolicy != keys.PolicyNever || !m.Imported {
 			t.Errorf("%s: got %+v, %v, want PIN policy %s", slot, m.Card, err, want)
 		}

@@ -16,7 +16,7 @@ func asked(t keys.Template) (wire.Request, error) {
 	request := wire.Request{
 		Op: wire.Generate, Attest: true, Slot: t.Card.Slot, PINPolicy: t.Card.PINPolicy, TouchPolicy: t.Card.TouchPolicy,
 		Algorithm: string(t.Algorithm), RSABits: t.RSABits, Overwrite: t.Card.Overwrite,
-		PIN: t.Card.PIN, ManagementKey: t.Card.ManagementKey,
+		ManagementKey: t.Card.ManagementKey,
 	}
 	if _, err := keys.SchemeFor(t.Algorithm, t.Purpose); err != nil {
 		return request, err
@@ -27,7 +27,8 @@ func asked(t keys.Template) (wire.Request, error) {
 	if !slices.Contains(capabilities("5.7.0"), keys.Capability{Algorithm: t.Algorithm, RSABits: request.RSABits}) {
 		return request, &keys.Error{Kind: keys.Unsupported, Message: fmt.Sprintf("no card makes %s keys of %d bits", t.Algorithm, t.RSABits), Hint: "use --algorithm ES256"}
 	}
-	if err := askedPIN(t, &request); err != nil {
+	var err error
+	if request.PIN, err = cardPIN(t); err != nil {
 		return request, err
 	}
 	if t.Card.Slot != "" {
@@ -38,22 +39,23 @@ func asked(t keys.Template) (wire.Request, error) {
 	return request, askedPolicies(t, &request)
 }
 
-// askedPIN fills in the card's PIN, which the template may hold in two places.
-func askedPIN(t keys.Template, request *wire.Request) error {
+// cardPIN returns the card's PIN, which the template may hold in two places, or
+// nothing.
+func cardPIN(t keys.Template) ([]byte, error) {
 	for _, pin := range [][]byte{t.PIN, t.Card.PIN} {
 		if len(pin) > 0 {
 			if err := keys.CheckCardPIN(pin); err != nil {
-				return err
+				return nil, err
 			}
 		}
 	}
 	if len(t.PIN) > 0 && len(t.Card.PIN) > 0 && !bytes.Equal(t.PIN, t.Card.PIN) {
-		return &keys.Error{Kind: keys.BadRequest, Message: "all keys of a card have the card's PIN, and two different ones were given"}
+		return nil, &keys.Error{Kind: keys.BadRequest, Message: "all keys of a card have the card's PIN, and two different ones were given"}
 	}
-	if len(t.Card.PIN) == 0 {
-		request.PIN = t.PIN
+	if len(t.Card.PIN) > 0 {
+		return t.Card.PIN, nil
 	}
-	return nil
+	return t.PIN, nil
 }
 
 // askedPolicies fills in the policies.

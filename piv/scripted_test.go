@@ -144,7 +144,6 @@ type scriptedChild struct {
 	path string
 	out  sync.Mutex
 	mu   sync.Mutex // guards what follows
-	pin  string
 	kept map[string]time.Time
 	lie  string // what to do to the next reply
 }
@@ -303,6 +302,11 @@ func (c *scriptedChild) do(r *wire.Request, reply *wire.Reply) error {
 	case wire.Generate:
 		return c.generate(card, r, reply)
 	case wire.Slot:
+		if len(r.PIN) > 0 {
+			if err := c.verify(card, r); err != nil {
+				return err
+			}
+		}
 		private, err := x509.ParseECPrivateKey(card.Keys[r.Slot])
 		if err != nil {
 			return &keys.Error{Kind: keys.KeyLost, Message: "no key"}
@@ -358,8 +362,18 @@ func slotFor(r *wire.Request, private *ecdsa.PrivateKey) *keys.CardSlot {
 	return &keys.CardSlot{Slot: r.Slot, Algorithm: keys.ES256, Public: public, PINPolicy: r.PINPolicy}
 }
 
-// unlock is VERIFY as the real child does it: never the last try.
 func (c *scriptedChild) unlock(card scriptCard, r *wire.Request) error {
+	if err := c.verify(card, r); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.kept[r.Slot] = r.Until
+	return nil
+}
+
+// verify is VERIFY as the real child does it: never the last try.
+func (c *scriptedChild) verify(card scriptCard, r *wire.Request) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if card.Tries <= 1 {
@@ -375,7 +389,6 @@ func (c *scriptedChild) unlock(card scriptCard, r *wire.Request) error {
 	}
 	card.Tries = 3
 	writeJSON(c.path+".card", card)
-	c.pin, c.kept[r.Slot] = string(r.PIN), r.Until
 	return nil
 }
 

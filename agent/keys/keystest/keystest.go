@@ -51,8 +51,8 @@ type Harness struct {
 	// SharedPIN: all keys of one device have the same PIN, as those of a card have.
 	SharedPIN bool
 
-	// Prepare completes a template with what the device wants to see before it makes
-	// a key. Nil: nothing.
+	// Prepare completes a template with what the device wants to see before it makes or
+	// takes on a key. Nil: nothing.
 	Prepare func(*keys.Template)
 
 	// Persistent: keys can be kept loaded in the device.
@@ -137,6 +137,14 @@ func (s *subject) Create(ctx context.Context, t keys.Template) (keys.Material, e
 		s.h.Prepare(&t)
 	}
 	return s.Backend.Create(ctx, t)
+}
+
+// Import completes the template first.
+func (s *subject) Import(ctx context.Context, t keys.Template, file []byte, allowImported bool) (keys.Material, error) {
+	if s.h.Prepare != nil {
+		s.h.Prepare(&t)
+	}
+	return s.Backend.Import(ctx, t, file, allowImported)
 }
 
 func (s *subject) ctx() context.Context {
