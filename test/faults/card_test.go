@@ -160,14 +160,22 @@ func TestCardFaults(t *testing.T) {
 	card, k := r.cards[0], r.keys[0]
 	seed := rand.Uint64()
 	random := rand.New(rand.NewPCG(seed, 0))
-	wrong := 0
+	felt, wrong := 0, 0
 	var worst time.Duration
 	for i := range cardFaults {
 		unlockCard(t, r.client, k)
-		fault, resume := r.breaks(t, random, card)
-		kind := r.kindWithin(t, k, 500*time.Millisecond)
-		if kind == keys.Internal || kind == keys.BadRequest || kind == keys.Denied {
+		cold := random.IntN(2) == 0
+		if cold { // the card is opened anew, the PIN proved, and then it signs
+			lockCard(t, r.client, k)
+		}
+		fault, resume := r.breaks(t, random, card, cold)
+		kind := r.unlockAndSign(t, k, cold)
+		switch kind {
+		case keys.Internal, keys.BadRequest, keys.Denied, keys.PINBlocked:
 			t.Errorf("fault %d, %s: kind %q", i, fault, kind)
+		case "":
+		default:
+			felt++
 		}
 		resume()
 		took := poll(t, fmt.Sprintf("recovery from fault %d, %s, seed %d", i, fault, seed), 10*cardRecovery, func() bool {
@@ -184,12 +192,38 @@ func TestCardFaults(t *testing.T) {
 		if left := card.PINLeft(); left != 3 {
 			wrong++
 		}
+		lockCard(t, r.client, k) // lets go of the card
+		poll(t, "the card is free after "+fault, 2*cardRecovery, func() bool { return r.free(card) })
 	}
-	t.Logf("seed %d: %d faults, slowest recovery %v, %d times a PIN try was spent", seed, cardFaults, worst, wrong)
-	if wrong > 0 {
-		t.Errorf("a PIN try was spent %d times", wrong)
+	t.Logf("seed %d: %d faults, %d of them felt, slowest recovery %v, %d times a PIN try was spent, no handle leaked", seed, cardFaults, felt, worst, wrong)
+	if wrong > 0 || felt < cardFaults/2 {
+		t.Errorf("a PIN try was spent %d times; %d of %d faults were felt", wrong, felt, cardFaults)
 	}
-	poll(t, "the agent lets go of the card", 2*cardRecovery, func() bool { return r.free(card) })
+}
+
+// unlockAndSign signs, and unlocks before when the key is locked; it returns the
+// kind of what went wrong first.
+func (r *cardRig) unlockAndSign(t *testing.T, k wire.Key, locked bool) keys.Kind {
+	t.Helper()
+	if locked {
+		ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
+		defer cancel()
+		_, err := r.client.Unlock(ctx, wire.UnlockKeyParameters{Name: k.Name, PIN: []byte(cardPIN)})
+		if errors.Is(err, context.DeadlineExceeded) {
+			return keys.Deadline
+		}
+		if err != nil {
+			return keys.KindOf(err)
+		}
+	}
+	return r.kindWithin(t, k, 500*time.Millisecond)
+}
+
+func lockCard(t *testing.T, c *client.Client, k wire.Key) {
+	t.Helper()
+	if err := c.Lock(within(t, callLimit), k.Name); err != nil {
+		t.Fatalf("lock: %v", err)
+	}
 }
 
 // free reports whether another program could open the card for itself.
@@ -207,7 +241,7 @@ func (panics) Cleanup(func())                    {}
 func (panics) Fatalf(format string, args ...any) { panic(fmt.Sprintf(format, args...)) }
 
 // breaks breaks one thing and returns its name and what mends it.
-func (r *cardRig) breaks(t *testing.T, random *rand.Rand, card *pivcard.Card) (name string, resume func()) {
+func (r *cardRig) breaks(t *testing.T, random *rand.Rand, card *pivcard.Card, cold bool) (name string, resume func()) {
 	t.Helper()
 	pulled := func() {
 		card.Mend() // if it has not struck
@@ -234,7 +268,10 @@ func (r *cardRig) breaks(t *testing.T, random *rand.Rand, card *pivcard.Card) (n
 		r.remove(t, card)
 		return f.name, f.mend
 	}
-	nth := 1 + random.IntN(4)
+	nth := 1 // an open card signs with one command
+	if cold {
+		nth += random.IntN(6)
+	}
 	card.Order(f.fault.Nth(nth))
 	return fmt.Sprintf("%s at command %d", f.name, nth), f.mend
 }
