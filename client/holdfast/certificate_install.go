@@ -6,7 +6,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"holdfast/agent/keys"
 	"holdfast/agent/wire"
 	"holdfast/client"
 )
@@ -61,15 +60,11 @@ func (a *app) install(ctx context.Context, c *client.Client, o *installOptions, 
 		}
 		return k, err
 	}
-	pin, err := o.source.read(ctx, a, promptFor(before), "")
-	if err == nil {
-		err = keys.CheckCardPIN(pin)
-	}
-	if err != nil {
-		return wire.Key{}, err
-	}
-	defer clear(pin)
-	k, err := c.InstallOnCard(ctx, name, chain, pin)
+	var k wire.Key
+	err = a.withPIN(ctx, c, &o.source, before, func(pin []byte) (err error) {
+		k, err = c.InstallOnCard(ctx, name, chain, pin)
+		return err
+	})
 	if err == nil {
 		a.tellSlot(before.Place, true)
 	}

@@ -32,6 +32,7 @@ func withAliceOnCard(t *testing.T) (*clienttest.Agent, command, string) {
 	agent.Change("alice", func(k *wire.Key) {
 		k.Backend, k.Place = "piv", &wire.Place{Card: 7, Slot: "9a", PINPolicy: "never", TouchPolicy: "always", Attested: true}
 	})
+	agent.Cards = []wire.Card{clienttest.NewCard(7)}
 	k := agent.AddKey("unused", keys.TLSClient, keys.ES256)
 	ca := clienttest.NewCA(t)
 	public, err := keys.ParsePublic(k.PublicKey)
@@ -42,7 +43,7 @@ func withAliceOnCard(t *testing.T) (*clienttest.Agent, command, string) {
 func TestInstallOnCard(t *testing.T) {
 	agent, c, path := withAliceOnCard(t)
 	p := openPTY(t)
-	p.answer(t, "PIN of card 7, for key alice: ", clienttest.CardPIN+"\n")
+	p.answer(t, "PIN of card 7, for key alice (3 tries left): ", "12345\n", "left): ", "135799\n", "left): ", clienttest.CardPIN+"\n")
 	got := p.command(t, agent.Socket).run("certificate", "install", "alice", path)
 	got.want(t, 0, "CN=alice until")
 	if sent := installSent(t, agent); string(sent.PIN) != clienttest.CardPIN || len(sent.Chain) != 1 {

@@ -107,7 +107,7 @@ func TestFileHints(t *testing.T) {
 
 // The agent's hint says NAME; the person's command line says which.
 func TestUnlockHintNamesKey(t *testing.T) {
-	agent, c := withAlice(t)
+	agent, c := withLockedAlice(t)
 	locked := &keys.Error{Kind: keys.PINRequired, Message: "the key is locked with a PIN", Hint: "holdfast unlock NAME"}
 	agent.Fail(wire.UnlockKey, locked)
 	agent.Fail(wire.SignCertificateRequest, locked)

@@ -3,7 +3,6 @@ package main
 import (
 	"bufio"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -83,78 +82,6 @@ func (p *pty) waitFor(t *testing.T, text string) {
 	}
 }
 
-func TestUnlockOnTerminal(t *testing.T) {
-	agent, _ := withAlice(t)
-	p := openPTY(t)
-	p.answer(t, "PIN for key alice: ", clienttest.PIN+"\n")
-	p.command(t, agent.Socket).run("unlock", "alice", "--seconds", "60").want(t, 0, "alice is unlocked until")
-	var sent wire.UnlockKeyParameters
-	check(t, json.Unmarshal(agent.Calls(wire.UnlockKey)[0].Parameters, &sent))
-	if string(sent.PIN) != clienttest.PIN || sent.Seconds != 60 {
-		t.Errorf("got %+v on the wire", sent)
-	}
-	p.waitFor(t, "alice: \r\n")
-	if strings.Contains(p.seen.String(), clienttest.PIN) {
-		t.Errorf("the terminal shows the PIN: %q", p.seen.String())
-	}
-}
-
-func TestUnlockPINDescriptor(t *testing.T) {
-	agent, _ := withAlice(t)
-	for input, want := range map[string]int{
-		clienttest.PIN: 0, clienttest.PIN + "\n": 0, clienttest.PIN + "\r\n": 0, clienttest.PIN + "\nmore": 0,
-		"1357": 5, "": 1, "12": 1, strings.Repeat("1", 33): 1, "24\x0068": 1,
-	} {
-		c := command{socket: agent.Socket, stdin: input}
-		if got := c.run("unlock", "alice", "--pin-fd", "0"); got.code != want {
-			t.Errorf("PIN %q: got %+v, want code %d", input, got, want)
-		}
-	}
-	r, w, err := os.Pipe()
-	check(t, err)
-	io.WriteString(w, clienttest.PIN)
-	w.Close()
-	fd, err := unix.Dup(int(r.Fd())) // the command closes it
-	check(t, err)
-	r.Close()
-	command{socket: agent.Socket}.run("unlock", "alice", "--pin-fd", fmt.Sprint(fd)).want(t, 0)
-	command{socket: agent.Socket}.run("unlock", "alice", "--pin-fd", "987").want(t, 1, "--pin-fd 987")
-}
-
-// Without a terminal it is the agent that asks, if it can.
-func TestUnlockWithoutTerminal(t *testing.T) {
-	agent, c := withAlice(t)
-	c.run("unlock", "alice").want(t, 5, "nobody to ask for the PIN", "hint: run it in a terminal and without --pinentry, or hand the PIN over with --pin-fd 3 3<FILE\n")
-	agent.Person = true
-	c.run("unlock", "alice", "--seconds", "60").want(t, 0, "alice is unlocked until")
-	p := openPTY(t)
-	p.answer(t)
-	p.command(t, agent.Socket).run("unlock", "alice", "--pinentry").want(t, 0, "alice is unlocked until")
-	for _, call := range agent.Calls(wire.UnlockKey) {
-		var sent wire.UnlockKeyParameters
-		check(t, json.Unmarshal(call.Parameters, &sent))
-		if sent.PIN != nil || sent.Name != "alice" {
-			t.Errorf("got %+v on the wire", sent)
-		}
-	}
-	if seen := p.seen.String(); seen != "" {
-		t.Errorf("with --pinentry the terminal shows %q", seen)
-	}
-	c.run("unlock", "alice", "--pinentry", "--pin-fd", "0").want(t, 2, "exclude each other")
-}
-
-func TestLock(t *testing.T) {
-	agent, c := withAlice(t)
-	c.run("lock").want(t, 0)
-	c.run("lock", "alice").want(t, 0)
-	var all, one wire.LockKeysParameters
-	check(t, json.Unmarshal(agent.Calls(wire.LockKeys)[0].Parameters, &all))
-	check(t, json.Unmarshal(agent.Calls(wire.LockKeys)[1].Parameters, &one))
-	if all.Name != "" || one.Name != "alice" {
-		t.Errorf("got %+v and %+v on the wire", all, one)
-	}
-}
-
 func TestCreateWithPIN(t *testing.T) {
 	agent := clienttest.Start(t)
 	p := openPTY(t)
@@ -197,7 +124,7 @@ func TestDeleteOnTerminal(t *testing.T) {
 
 // ^C at the PIN prompt leaves the terminal with its echo on.
 func TestInterruptedPrompt(t *testing.T) {
-	agent, _ := withAlice(t)
+	agent, _ := withLockedAlice(t)
 	p := openPTY(t)
 	p.answer(t)
 	tty := p.open(t)

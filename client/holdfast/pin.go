@@ -1,0 +1,98 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"holdfast/agent/keys"
+	"holdfast/agent/wire"
+	"holdfast/client"
+)
+
+// maxAnswers is how often a person is asked for one PIN, answers that cannot be one
+// included.
+const maxAnswers = 5
+
+// withPIN has use try the PIN of a key. A person is asked only when the PIN can be
+// of use, and again after one that is malformed or wrong; what comes from a
+// descriptor is tried once.
+func (a *app) withPIN(ctx context.Context, c *client.Client, source *secretSource, k wire.Key, use func(pin []byte) error) error {
+	if source.given() {
+		_, err := a.tryPIN(ctx, source, k, "", use)
+		return err
+	}
+	var err error
+	var again bool
+	for range maxAnswers {
+		var tries *int
+		if k.Place != nil {
+			card, err := a.cardOf(ctx, c, k)
+			if err != nil {
+				return err
+			}
+			tries = card.PINTries
+		}
+		if again, err = a.tryPIN(ctx, source, k, triesLeft(tries), use); !again || ctx.Err() != nil {
+			return err
+		}
+		a.tell("error", explain(err).message)
+	}
+	return err
+}
+
+// tryPIN reads a PIN and has it tried once. It reports whether another may be
+// better.
+func (a *app) tryPIN(ctx context.Context, source *secretSource, k wire.Key, tries string, use func(pin []byte) error) (again bool, err error) {
+	prompt, check := "PIN for key "+k.Name+": ", keys.CheckPIN
+	if k.Place != nil {
+		prompt, check = fmt.Sprintf("PIN of card %d, for key %s%s: ", k.Place.Card, k.Name, tries), keys.CheckCardPIN
+	}
+	pin, err := source.read(ctx, a, prompt, "")
+	if err != nil {
+		return false, err
+	}
+	defer clear(pin)
+	if err := check(pin); err != nil {
+		return true, err
+	}
+	err = use(pin)
+	return keys.KindOf(err) == keys.PINRequired, err
+}
+
+// cardOf looks at the card of a key, before a person types its PIN in vain: it must
+// be there, work, and have a try that may be spent. Who may not look at cards
+// hears of all this from the agent, afterwards.
+func (a *app) cardOf(ctx context.Context, c *client.Client, k wire.Key) (wire.Card, error) {
+	cards, err := c.ListCards(ctx)
+	if keys.KindOf(err) == keys.Denied {
+		return wire.Card{}, nil
+	}
+	if err != nil {
+		return wire.Card{}, err
+	}
+	i := slices.IndexFunc(cards, func(card wire.Card) bool { return card.Serial == k.Place.Card })
+	if i < 0 {
+		return wire.Card{}, &problem{
+			fmt.Sprintf("key %s is on card %d, which is in no reader", k.Name, k.Place.Card), fmt.Sprintf("insert card %d", k.Place.Card), exitFailed, nil,
+		}
+	}
+	card := cards[i]
+	if err := notReady(card); err != nil {
+		return card, err
+	}
+	if card.PINTries != nil && *card.PINTries < 2 {
+		return card, spent(card, "PIN", *card.PINTries)
+	}
+	return card, nil
+}
+
+// hasTerminal reports whether there is a terminal to ask on.
+func (a *app) hasTerminal() bool {
+	tty, err := a.terminal()
+	if err != nil {
+		return false
+	}
+	tty.Close()
+	return true
+}

@@ -1,0 +1,82 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"holdfast/agent/keys"
+	"holdfast/agent/wire"
+	"holdfast/client"
+)
+
+// unlockOptions is what `unlock` was given.
+type unlockOptions struct {
+	source   secretSource
+	seconds  int
+	pinentry bool
+}
+
+func (a *app) unlockCommand() *cobra.Command {
+	var o unlockOptions
+	cmd := &cobra.Command{
+		Use: "unlock NAME", Short: "give the device the PIN of a key, for a while",
+		Long: `Asks for the PIN on the terminal and proves it to the device. The key then signs
+without it for 15 minutes, or as long as --seconds says, at most an hour; other
+keys on the same card stay locked. A wrong PIN costs one of the device's few tries;
+a card's last one is never spent. After a wrong PIN the terminal is asked again while
+there are tries.
+
+Without a terminal, or with --pinentry, the agent asks, by the pinentry of this
+session's desktop or terminal.`,
+		Example: indent("holdfast unlock alice"),
+		Args:    oneKey(), ValidArgsFunction: a.completeKeys,
+		PreRunE: func(*cobra.Command, []string) error {
+			if o.pinentry && o.source.given() {
+				return usagef("give one of them", "--pinentry and --pin-fd exclude each other")
+			}
+			return nil
+		},
+		RunE: a.asking(func(ctx context.Context, c *client.Client, args []string) error { return a.unlock(ctx, c, &o, args[0]) }),
+	}
+	cmd.Flags().IntVar(&o.seconds, "seconds", 0, "for how many `SECONDS`, at most 3600 (default 900)")
+	cmd.Flags().BoolVar(&o.pinentry, "pinentry", false, "let the agent ask for the PIN, although there is a terminal")
+	o.source.flag(cmd, "pin-fd", "PIN")
+	return cmd
+}
+
+// unlock gets the PIN of a key from the person, or lets the agent do so.
+func (a *app) unlock(ctx context.Context, c *client.Client, o *unlockOptions, name string) error {
+	unlock := func(pin []byte) error {
+		reply, err := c.Unlock(ctx, wire.UnlockKeyParameters{Name: name, PIN: pin, Seconds: o.seconds})
+		if err == nil {
+			fmt.Fprintf(a.stdout, "%s is unlocked until %s\n", name, when(reply.UnlockedUntil))
+		}
+		return err
+	}
+	k, err := c.GetKey(ctx, name)
+	switch {
+	case err != nil:
+		return err
+	case !k.PIN || !o.source.given() && (o.pinentry || !a.hasTerminal()):
+		return o.notAsked(unlock(nil))
+	}
+	return a.withPIN(ctx, c, &o.source, k, unlock)
+}
+
+// notAsked gives the error of an agent that could not ask another hint than to do
+// what was just done.
+func (o *unlockOptions) notAsked(err error) error {
+	e, fromAgent := keys.AsError(err)
+	if !fromAgent || !strings.Contains(e.Hint, "holdfast unlock") {
+		return err
+	}
+	p := *explain(err)
+	p.hint = "run it in a terminal, or hand the PIN over with --pin-fd 3 3<FILE"
+	if o.pinentry {
+		p.hint = "run it in a terminal and without --pinentry, or hand the PIN over with --pin-fd 3 3<FILE"
+	}
+	return &p
+}
