@@ -14,6 +14,7 @@ import (
 	"holdfast/agent/keys"
 	"holdfast/piv"
 	"holdfast/piv/wire"
+	"holdfast/test/pivcard"
 )
 
 // impatient makes a hanging card known soon.
@@ -262,11 +263,40 @@ func TestUnlockOvertaken(t *testing.T) {
 	go func() { unlocked <- b.Unlock(soon(t), m, []byte(rightPIN), time.Now().Add(time.Hour)) }()
 	waitUntil(t, func() bool { _, err := os.Stat(s.path + ".order"); return err != nil })
 	b.Lock(nil)
-	if err := <-unlocked; keys.KindOf(err) != keys.PINRequired {
-		t.Errorf("unlock: got %v, want pin-required", err)
-	}
+	wantError(t, "unlock", <-unlocked, keys.Busy, "was locked while", "unlock it again")
 	if err := sign(soon(t), b, m); keys.KindOf(err) != keys.PINRequired {
 		t.Errorf("sign: got %v, want pin-required", err)
+	}
+}
+
+// TestUnlockPassed: that one key is locked keeps nobody from unlocking another, and
+// a card whose key was locked meanwhile is not busy.
+func TestUnlockPassed(t *testing.T) {
+	_, b, cards := start(t, 1)
+	one, other := create(t, b, keys.OnCard{PINPolicy: keys.PolicyOnce}), create(t, b, keys.OnCard{PINPolicy: keys.PolicyOnce})
+	for _, test := range []struct {
+		locked *keys.Material
+		want   keys.Kind
+	}{{&other, ""}, {&one, keys.Busy}, {nil, keys.Busy}} {
+		b.Lock(nil)
+		waitUntil(t, func() bool { return !cards[0].Verified() })
+		cards[0].Forget()
+		cards[0].Order(pivcard.Slow(300 * time.Millisecond).At(pivcard.Verify))
+		unlocked := make(chan error, 1)
+		go func() { unlocked <- b.Unlock(soon(t), one, []byte(rightPIN), time.Now().Add(time.Hour)) }()
+		waitUntil(t, func() bool { return cards[0].Count(pivcard.Verify) > 0 })
+		b.Lock(test.locked)
+		err := <-unlocked
+		wantError(t, "unlock", err, test.want)
+		signed := keys.Kind("")
+		if err != nil {
+			signed = keys.PINRequired
+		}
+		wantError(t, "sign", sign(soon(t), b, one), signed)
+		if s := b.Status(soon(t)); s.State != keys.StateReady {
+			t.Errorf("state %s, want ready", s.State)
+		}
+		cards[0].Mend()
 	}
 }
 

@@ -34,7 +34,7 @@ func (p *PIV) Unlock(ctx context.Context, m keys.Material, pin []byte, until tim
 	if err != nil {
 		return err
 	}
-	epoch := r.worker.epoch()
+	epoch := r.worker.epoch(k.id)
 	_, c, err := r.worker.ask(ctx, k.Serial, wire.Request{
 		Op: wire.Unlock, Slot: k.Slot, Public: k.public, PINPolicy: k.PINPolicy, PIN: pin, Until: until,
 	}, p.proving())
@@ -43,7 +43,7 @@ func (p *PIV) Unlock(ctx context.Context, m keys.Material, pin []byte, until tim
 	}
 	if !r.worker.keep(k.id, until, c, epoch) {
 		r.worker.lock(k.Slot)
-		return &keys.Error{Kind: keys.PINRequired, Message: "the key was locked while it was being unlocked", Hint: hintUnlock}
+		return &keys.Error{Kind: keys.Busy, Message: "the key was locked while it was being unlocked", Hint: "unlock it again"}
 	}
 	return nil
 }

@@ -15,8 +15,9 @@ type worker struct {
 	*keeper
 	reader string
 
-	health   sync.Mutex // guards what follows; held for moments only
-	locks    uint64     // calls of Lock
+	health   sync.Mutex        // guards what follows; held for moments only
+	all      uint64            // calls of Lock for everything
+	locks    map[string]uint64 // and for one key
 	unlocked map[string]proof
 	tries    *int // of the PIN, when that was learnt
 	state    keys.State
@@ -32,7 +33,7 @@ type proof struct {
 }
 
 func newWorker(c Config, reader string) *worker {
-	w := &worker{keeper: newKeeper(c), reader: reader, unlocked: map[string]proof{}, state: keys.StateReady, since: time.Now()}
+	w := &worker{keeper: newKeeper(c), reader: reader, locks: map[string]uint64{}, unlocked: map[string]proof{}, state: keys.StateReady, since: time.Now()}
 	w.heard = w.hear
 	return w
 }
@@ -58,6 +59,8 @@ func died(err error) bool { return errors.Is(err, errGone) || errors.Is(err, err
 func (w *worker) hear(reply *wire.Reply, err error) {
 	switch {
 	case errors.Is(err, errAbandoned): // which says nothing of the card
+	case err == nil && reply.Error != nil && reply.Error.Shut: // busy is the key then
+		w.learn(nil, nil)
 	case err == nil && reply.Error != nil:
 		w.learn(reply.Error.Tries, reply.Error.Keys())
 	default:
@@ -102,19 +105,19 @@ func (w *worker) usable(key string) bool {
 	return true
 }
 
-// epoch counts the calls of Lock.
-func (w *worker) epoch() uint64 {
+// epoch counts how often the key was locked.
+func (w *worker) epoch(key string) uint64 {
 	w.health.Lock()
 	defer w.health.Unlock()
-	return w.locks
+	return w.all + w.locks[key]
 }
 
-// keep notes that the child c has proved the key's PIN, unless something was
-// locked since epoch.
+// keep notes that the child c has proved the key's PIN, unless it was locked since
+// epoch.
 func (w *worker) keep(key string, until time.Time, c *child, epoch uint64) bool {
 	w.health.Lock()
 	defer w.health.Unlock()
-	if w.locks != epoch {
+	if w.all+w.locks[key] != epoch {
 		return false
 	}
 	w.unlocked[key] = proof{until.Round(0), c}
@@ -125,10 +128,11 @@ func (w *worker) keep(key string, until time.Time, c *child, epoch uint64) bool 
 func (w *worker) forget(key string) {
 	w.health.Lock()
 	defer w.health.Unlock()
-	w.locks++
 	if key == "" {
+		w.all++
 		clear(w.unlocked)
 		return
 	}
+	w.locks[key]++
 	delete(w.unlocked, key)
 }

@@ -189,23 +189,6 @@ func TestTouch(t *testing.T) {
 	k.fails(k.signing(), keys.PINRequired)
 }
 
-// TestLockDuringUnlock locks while the card looks at the PIN: the key stays
-// locked.
-func TestLockDuringUnlock(t *testing.T) {
-	t.Parallel()
-	d := setUp(t, pivcard.Options{})
-	k := d.key("9a", keys.ES256, 0, keys.PolicyOnce, keys.PolicyNever)
-	d.card.Order(pivcard.Hang().At(pivcard.Verify))
-	d.send(k.unlocking(ownPIN))
-	d.await("the card to have the PIN", func() bool { return d.card.PINTries() == 1 })
-	d.must0(wire.Request{Op: wire.Lock})
-	d.card.Mend()
-	if reply := d.answer(); reply.Error == nil || reply.Error.Kind != keys.PINRequired {
-		t.Errorf("%+v, want it to say that the key is locked", reply.Error)
-	}
-	d.fails(k.signing(), keys.PINRequired)
-}
-
 func TestPCSCD(t *testing.T) {
 	t.Parallel()
 	k := unlocked(t, keys.PolicyNever, pivcard.Options{})

@@ -65,7 +65,34 @@ func TestUnlockEnds(t *testing.T) {
 	}
 	d.fails(k.signing(), keys.PINRequired)
 	r.Until = time.Now().Add(-time.Second)
-	d.fails(r, keys.PINRequired)
+	d.fails(r, keys.BadRequest)
+}
+
+// TestUnlockOvertaken: who is overtaken by a Lock hears that, and not that the PIN
+// is wrong; the Lock of another key overtakes nobody.
+func TestUnlockOvertaken(t *testing.T) {
+	t.Parallel()
+	d := setUp(t, pivcard.Options{})
+	k := d.key("9a", keys.ES256, 0, keys.PolicyOnce, keys.PolicyNever)
+	for slot, want := range map[string]bool{"9a": true, "": true, "9c": false} {
+		d.released()
+		d.card.Forget()
+		d.card.Order(pivcard.Hang().At(pivcard.Verify))
+		unlocking := d.send(k.unlocking(ownPIN))
+		d.await("the PIN", func() bool { return d.card.Count(pivcard.Verify) > 0 })
+		lock := d.on(wire.Lock)
+		lock.Slot = slot
+		d.must(lock)
+		d.card.Mend()
+		reply := d.answer()
+		e := reply.Error
+		if shut := e != nil && e.Shut && e.Kind == keys.Busy && !e.Unsent; shut != want || reply.ID != unlocking || !want && e != nil {
+			t.Errorf("lock %q while 9a is being unlocked: %+v, overtaken: %v", slot, e, want)
+		}
+		if signed := d.do(k.signing()).Error == nil; signed == want {
+			t.Errorf("lock %q while 9a is being unlocked: it signs: %v", slot, signed)
+		}
+	}
 }
 
 func TestWrongPIN(t *testing.T) {

@@ -27,17 +27,20 @@ func (s *Session) unlock(r *wire.Request, _ *wire.Reply) error {
 	if err := keys.CheckCardPIN(r.PIN); err != nil {
 		return err
 	}
-	epoch := s.vault.Epoch()
+	epoch := s.vault.Epoch(r.Slot)
 	if err := s.prove(r.Slot, r.Public); err != nil {
 		return err
 	}
 	if err := s.verify(r.PIN); err != nil {
 		return err
 	}
-	if !s.vault.Keep(vault.KeyOf(r.Slot, r.Public), r.PIN, r.Until, epoch) {
-		return &keys.Error{Kind: keys.PINRequired, Message: "the key was locked while it was being unlocked", Hint: "unlock it again"}
+	switch {
+	case s.vault.Keep(vault.KeyOf(r.Slot, r.Public), r.PIN, r.Until, epoch):
+		return nil
+	case s.vault.Epoch(r.Slot) != epoch:
+		return &wire.Error{Kind: keys.Busy, Message: "the key was locked while it was being unlocked", Hint: "unlock it again", Shut: true}
 	}
-	return nil
+	return &keys.Error{Kind: keys.BadRequest, Message: "the time to unlock the key for is over"}
 }
 
 // verify proves a PIN that may be wrong to the card: it spends a try, but never

@@ -41,8 +41,9 @@ type Vault struct {
 	page  []byte // the PIN is at its start
 	size  int    // of the PIN
 	until map[Key]time.Time
-	timer *time.Timer // wipes what is over; nil while nothing is kept
-	epoch uint64      // counts locks
+	timer *time.Timer       // wipes what is over; nil while nothing is kept
+	all   uint64            // counts locks of everything
+	locks map[string]uint64 // and those of one slot
 }
 
 // New returns an empty vault.
@@ -57,21 +58,23 @@ func New() (*Vault, error) {
 	if err := unix.Madvise(page, unix.MADV_DONTDUMP); err != nil {
 		return nil, fmt.Errorf("memory for a PIN: %w", err)
 	}
-	return &Vault{now: time.Now, page: page, until: map[Key]time.Time{}}, nil
+	return &Vault{now: time.Now, page: page, until: map[Key]time.Time{}, locks: map[string]uint64{}}, nil
 }
 
-// Epoch changes when anything is locked. [Vault.Keep] wants the one from before
+// Epoch changes when the slot is locked. [Vault.Keep] wants the one from before
 // the PIN was proved.
-func (v *Vault) Epoch() uint64 {
+func (v *Vault) Epoch(slot string) uint64 {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	return v.epoch
+	return v.epoch(slot)
 }
+
+func (v *Vault) epoch(slot string) uint64 { return v.all + v.locks[slot] }
 
 // Keep keeps a copy of pin for k until the given time, or [Longest] from now when
 // that is earlier. A PIN that differs from the one kept so far replaces it: the
 // card has just proved which is right. It reports false, and keeps nothing, when
-// something was locked since epoch or the time is over.
+// the slot was locked since epoch or the time is over.
 func (v *Vault) Keep(k Key, pin []byte, until time.Time, epoch uint64) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -81,7 +84,7 @@ func (v *Vault) Keep(k Key, pin []byte, until time.Time, epoch uint64) bool {
 	if last := now.Add(Longest); until.After(last) {
 		until = last
 	}
-	if v.epoch != epoch || !until.After(now) || len(pin) == 0 || len(pin) > maxPIN {
+	if v.epoch(k.slot) != epoch || !until.After(now) || len(pin) == 0 || len(pin) > maxPIN {
 		return false
 	}
 	clear(v.page)
@@ -108,7 +111,11 @@ func (v *Vault) Get(k Key) []byte {
 func (v *Vault) Lock(slot string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.epoch++
+	if slot == "" {
+		v.all++
+	} else {
+		v.locks[slot]++
+	}
 	for k := range v.until {
 		if slot == "" || k.slot == slot {
 			delete(v.until, k)

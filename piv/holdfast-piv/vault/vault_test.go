@@ -46,7 +46,7 @@ func fixed(t *testing.T) (*Vault, *clock) {
 
 func (v *Vault) keep(t *testing.T, k Key, pin string, d time.Duration) {
 	t.Helper()
-	if !v.Keep(k, []byte(pin), v.now().Add(d), v.Epoch()) {
+	if !v.Keep(k, []byte(pin), v.now().Add(d), v.Epoch(k.slot)) {
 		t.Fatal("it was not kept")
 	}
 }
@@ -145,19 +145,32 @@ func TestWipedUnasked(t *testing.T) {
 
 func TestRefused(t *testing.T) {
 	v, c := fixed(t)
-	before := v.Epoch()
-	v.Lock("9c") // another slot: what was proved before is not trusted either
+	before := v.Epoch("9a")
+	v.Lock("9a")
+	all := v.Epoch("9a")
+	v.Lock("")
 	for name, kept := range map[string]bool{
 		"locked since": v.Keep(a, []byte("314159"), c.now().Add(time.Minute), before),
-		"over":         v.Keep(a, []byte("314159"), c.now(), v.Epoch()),
-		"no PIN":       v.Keep(a, nil, c.now().Add(time.Minute), v.Epoch()),
-		"too long":     v.Keep(a, []byte("314159265"), c.now().Add(time.Minute), v.Epoch()),
+		"all locked":   v.Keep(a, []byte("314159"), c.now().Add(time.Minute), all),
+		"over":         v.Keep(a, []byte("314159"), c.now(), v.Epoch("9a")),
+		"no PIN":       v.Keep(a, nil, c.now().Add(time.Minute), v.Epoch("9a")),
+		"too long":     v.Keep(a, []byte("314159265"), c.now().Add(time.Minute), v.Epoch("9a")),
 	} {
 		if kept {
 			t.Errorf("%s: it was kept", name)
 		}
 	}
 	empty(t, v)
+}
+
+// TestOtherLocked: that another slot is locked keeps nobody from unlocking.
+func TestOtherLocked(t *testing.T) {
+	v, c := fixed(t)
+	before := v.Epoch("9a")
+	v.Lock("9c")
+	if !v.Keep(a, []byte("314159"), c.now().Add(time.Minute), before) {
+		t.Error("slot 9c was locked, and 9a is not kept")
+	}
 }
 
 // TestReplaced unlocks a second key with another PIN: the card has just said that
