@@ -76,6 +76,8 @@ func explained(err error, kind keys.Kind, wants, hint string) error {
 		if said, ok := keys.AsError(u.err); ok && said.Kind == kind {
 			e.Message, e.Hint = said.Message, said.Hint // the cause may be a deadline, which is not the caller's
 		}
+	case named(err): // what the device said
+		return err
 	case errors.Is(err, errQuiet):
 		e.Message += ", and the prompt was closed a moment ago"
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
@@ -85,3 +87,5 @@ func explained(err error, kind keys.Kind, wants, hint string) error {
 	}
 	return e
 }
+
+func named(err error) bool { _, ok := keys.AsError(err); return ok }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"strconv"
 
 	"holdfast/agent/keys"
 	"holdfast/agent/policy"
@@ -92,35 +91,30 @@ func (r *request) wireSlot(serial uint32, s keys.CardSlot) wire.CardSlot {
 func (r *request) setUpCard(ctx context.Context, p *wire.SetUpCardParameters) (*wire.Empty, error) {
 	defer clearAll(p.OldPIN, p.OldPUK, p.OldManagementKey, p.PIN, p.PUK)
 	s := keys.CardSetUp{OldPIN: p.OldPIN, OldPUK: p.OldPUK, OldManagementKey: p.OldManagementKey, PIN: p.PIN, PUK: p.PUK}
-	return r.manageCard(ctx, p.Card, "set-up", pinOf(p.Card), [][]byte{p.PIN, p.PUK}, func(ctx context.Context, h keys.CardHolder) error {
+	return r.manageCard(ctx, p.Card, "set-up", [][]byte{p.PIN, p.PUK}, func(ctx context.Context, h keys.CardHolder) error {
 		return h.SetUp(ctx, p.Card, s)
 	})
 }
 
 func (r *request) changeCardPIN(ctx context.Context, p *wire.ChangeCardParameters) (*wire.Empty, error) {
 	defer clearAll(p.Old, p.New)
-	return r.manageCard(ctx, p.Card, "change-pin", pinOf(p.Card), [][]byte{p.Old, p.New}, func(ctx context.Context, h keys.CardHolder) error {
+	return r.manageCard(ctx, p.Card, "change-pin", [][]byte{p.Old, p.New}, func(ctx context.Context, h keys.CardHolder) error {
 		return h.ChangePIN(ctx, p.Card, p.Old, p.New)
 	})
 }
 
 func (r *request) changeCardPUK(ctx context.Context, p *wire.ChangeCardParameters) (*wire.Empty, error) {
 	defer clearAll(p.Old, p.New)
-	return r.manageCard(ctx, p.Card, "change-puk", pukOf(p.Card), [][]byte{p.Old, p.New}, func(ctx context.Context, h keys.CardHolder) error {
+	return r.manageCard(ctx, p.Card, "change-puk", [][]byte{p.Old, p.New}, func(ctx context.Context, h keys.CardHolder) error {
 		return h.ChangePUK(ctx, p.Card, p.Old, p.New)
 	})
 }
 
-// unblockCard gives the PIN new tries: those that were made wrong are forgotten.
 func (r *request) unblockCard(ctx context.Context, p *wire.UnblockCardParameters) (*wire.Empty, error) {
 	defer clearAll(p.PUK, p.PIN)
-	reply, err := r.manageCard(ctx, p.Card, "unblock", pukOf(p.Card), [][]byte{p.PUK, p.PIN}, func(ctx context.Context, h keys.CardHolder) error {
+	return r.manageCard(ctx, p.Card, "unblock", [][]byte{p.PUK, p.PIN}, func(ctx context.Context, h keys.CardHolder) error {
 		return h.Unblock(ctx, p.Card, p.PUK, p.PIN)
 	})
-	if err == nil {
-		err = r.agent.Store.ClearPINTries(r.conn.peer.UID, pinOf(p.Card))
-	}
-	return reply, err
 }
 
 // storeInSlot puts the leaf into the slot of a key on a card, for other programs
@@ -149,23 +143,12 @@ func (r *request) storeInSlot(ctx context.Context, rec store.Record, p *wire.Ins
 	if err := keys.CheckCardPIN(p.PIN); err != nil {
 		return err
 	}
-	return r.spendTry(r.conn.peer.UID, pinOf(place.Serial), func() error {
-		return holder.StoreCertificate(ctx, rec.Material, p.Chain[0], p.PIN)
-	})
+	return holder.StoreCertificate(ctx, rec.Material, p.Chain[0], p.PIN)
 }
 
-// pinOf and pukOf name a card's PIN and PUK in the ledger of tries: a card has one
-// of each, whichever key or command it is typed for.
-func pinOf(serial uint32) []byte { return []byte(cardPrefix + strconv.FormatUint(uint64(serial), 10)) }
-func pukOf(serial uint32) []byte { return append(pinOf(serial), "/puk"...) }
-
-// cardPrefix begins those names. A key's own PIN has its public key for a name,
-// DER, which begins otherwise.
-const cardPrefix = "card:"
-
-// manageCard does one thing to a card that spends a try of what when a code in it
-// is wrong. Codes are checked before anything is counted.
-func (r *request) manageCard(ctx context.Context, serial uint32, action string, what []byte, codes [][]byte, work func(context.Context, keys.CardHolder) error) (*wire.Empty, error) {
+// manageCard does one thing to a card, which counts wrong codes itself. What cannot
+// be a code never gets there.
+func (r *request) manageCard(ctx context.Context, serial uint32, action string, codes [][]byte, work func(context.Context, keys.CardHolder) error) (*wire.Empty, error) {
 	e, err := r.allow(policy.ManageCards, "", r.self())
 	if err != nil {
 		return nil, err
@@ -183,42 +166,7 @@ func (r *request) manageCard(ctx context.Context, serial uint32, action string, 
 	if err := r.permit(e); err != nil {
 		return nil, err
 	}
-	err = r.spendTry(r.conn.peer.UID, what, func() error { return work(ctx, holder) })
-	return &wire.Empty{}, r.outcome(e, err)
-}
-
-// spendTry counts a try of a code before the card sees it, and takes it back
-// unless the card calls the code wrong: it counts its tries itself.
-func (r *request) spendTry(uid uint32, what []byte, work func() error) error {
-	records := r.agent.Store
-	if err := cardBlocked(records.SpendPINTry(uid, what)); err != nil {
-		return err
-	}
-	err := work()
-	var back error
-	switch keys.KindOf(err) {
-	case "":
-		back = records.ClearPINTries(uid, what)
-	case keys.PINRequired:
-	default:
-		back = records.ReturnPINTry(uid, what)
-	}
-	if back != nil {
-		r.agent.Log.Error("PIN try", "error", back)
-	}
-	return err
-}
-
-// cardBlocked is the store's refusal of one more try, for a card: waiting helps,
-// and so does its PUK.
-func cardBlocked(err error) error {
-	e, ok := keys.AsError(err)
-	if !ok || e.Kind != keys.PINBlocked {
-		return err
-	}
-	ours := *e
-	ours.Hint = "wait; or give the card a new PIN by its PUK: `holdfast piv unblock`"
-	return &ours
+	return &wire.Empty{}, r.outcome(e, work(ctx, holder))
 }
 
 func clearAll(secrets ...[]byte) {

@@ -53,6 +53,7 @@ func (r *request) confirm(ctx context.Context, op policy.Operation, rec store.Re
 		if lasts && r.agent.saidYes(y) {
 			return nil // to a prompt that ended just before
 		}
+		a.shown.Store(true)
 		return r.askYes(a.ctx, op, rec, y, lasts)
 	}
 	return explained(r.agent.prompts.put(ctx, r, q), keys.ConfirmationRequired, yesWanted, yesHint)

@@ -72,25 +72,23 @@ func withCardPIN(t keys.Template, pin []byte) keys.Template {
 	return t
 }
 
-// addOnCard is addOn with a card's PIN, which is counted like every other try of
-// it, and asked for when the caller gave none. Patience ends when the caller
-// leaves; what the card has begun goes on.
+// addOnCard is addOn with a card's PIN, asked for when the caller gave none.
+// Patience ends when the caller leaves; what the card has begun goes on.
 func (r *request) addOnCard(ctx, patience context.Context, d *device, rec *store.Record, t keys.Template, do maker) error {
 	if len(t.Card.PIN) == 0 && t.Card.PINPolicy == keys.PolicyNever && len(t.Card.ManagementKey) > 0 {
 		return r.addOn(ctx, d.ofCard(t.Card.Serial), rec, t, do)
 	}
-	serial, err := soleCard(patience, d.backend.(keys.CardHolder), t.Card.Serial)
+	holder := d.backend.(keys.CardHolder)
+	serial, err := soleCard(patience, holder, t.Card.Serial)
 	if err != nil {
 		return err
 	}
 	t.Card.Serial = serial
 	try := func(pin []byte) error {
 		if err := keys.CheckCardPIN(pin); err != nil {
-			return err
+			return &noPIN{err}
 		}
-		return r.spendTry(rec.Owner.UID, pinOf(serial), func() error {
-			return r.addOn(ctx, d.ofCard(serial), rec, withCardPIN(t, pin), do)
-		})
+		return r.addOn(ctx, d.ofCard(serial), rec, withCardPIN(t, pin), do)
 	}
 	if len(t.Card.PIN) > 0 {
 		return try(t.Card.PIN)
@@ -99,14 +97,29 @@ func (r *request) addOnCard(ctx, patience context.Context, d *device, rec *store
 	if r.agent.Person == nil {
 		return &keys.Error{Kind: keys.PINRequired, Message: wants, Hint: hint}
 	}
-	err = r.agent.untilRight(patience, r.cardSubject(serial, *rec), rec.Owner.UID, pinOf(serial), try)
+	left := func(ctx context.Context) (int, error) { return cardTries(ctx, holder, serial) }
+	err = r.agent.untilRight(patience, r.cardSubject(serial, *rec), left, try)
 	return explained(err, keys.PINRequired, wants, hint)
 }
 
 func (r *request) cardSubject(serial uint32, rec store.Record) prompt.Subject {
 	s := r.subject(policy.Create, rec)
-	s.Device = cardName(serial)
+	s.Device, s.Secret = cardName(serial), secretOfCard(serial)
 	return s
+}
+
+// cardTries is how many wrong PINs may still be sent to a whole card.
+func cardTries(ctx context.Context, h keys.CardHolder, serial uint32) (int, error) {
+	all, err := h.Cards(ctx)
+	if err != nil {
+		return 0, err
+	}
+	for _, c := range all {
+		if c.Serial == serial {
+			return spendable(serial, c.PINTries)
+		}
+	}
+	return 0, &keys.Error{Kind: keys.DeviceAbsent, Message: cardName(serial) + " is in no reader", Hint: "insert it; `holdfast piv list` shows what is seen"}
 }
 
 // soleCard returns the serial number of the card to make a key on: the one that

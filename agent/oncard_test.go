@@ -2,9 +2,9 @@ package agent_test
 
 import (
 	"fmt"
-	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"holdfast/agent/keys"
 	"holdfast/agent/keys/keystest"
@@ -60,40 +60,101 @@ func TestBadPlacesAreRefused(t *testing.T) {
 			t.Errorf("%s: got kind %q, want bad-request", about, got)
 		}
 	}
-	if n := r.store.PINTriesLeft(uint32(os.Getuid()), []byte("card:1")); n != 2 {
-		t.Errorf("%d tries are left, want 2", n)
+	if n := r.triesOf(1); n != 3 {
+		t.Errorf("%d tries are left, want 3", n)
 	}
 }
 
-// A card's PIN is one, and so are its tries: for making keys and for unlocking any
-// of them.
-func TestTriesOfACardCountTogether(t *testing.T) {
-	r := newRig(t, withCards(1, 2))
-	card := func(n uint32) func(*wire.CreateKeyParameters) {
-		return func(p *wire.CreateKeyParameters) { p.OnCard = &wire.OnCard{Card: n} }
+// A card counts its tries: the agent adds none of its own, and stands between
+// nobody and the right PIN or PUK.
+func TestACardCountsItsOwnTries(t *testing.T) {
+	r := newRig(t, withCards(1))
+	if err := r.call(wire.CreateKey, onCard("a"), nil); err != nil {
+		t.Fatal(err)
 	}
-	for i, name := range []string{"a", "b"} {
-		if err := r.call(wire.CreateKey, onCard(name, card(1)), nil); err != nil {
-			t.Fatal(i, err)
+	wrong := []byte("864213")
+	for range 4 { // two at a time, and the right one: more than a TPM's in an hour
+		for range 2 {
+			wantKind(t, r.call(wire.UnlockKey, wire.UnlockKeyParameters{Name: "a", PIN: wrong}, nil), keys.PINRequired)
+		}
+		if err := r.call(wire.UnlockKey, wire.UnlockKeyParameters{Name: "a", PIN: []byte(keystest.CardPIN)}, nil); err != nil {
+			t.Fatalf("the right PIN: %v", err)
 		}
 	}
-	left := func(want int) {
-		t.Helper()
-		if n := r.store.PINTriesLeft(uint32(os.Getuid()), []byte("card:1")); n != want {
-			t.Errorf("%d tries are left, want %d", n, want)
+	for range 3 {
+		wantKind(t, r.call(wire.CreateKey, onCard("c", func(p *wire.CreateKeyParameters) { p.PIN = wrong }), nil), keys.PINRequired)
+	}
+	for range 6 {
+		wantKind(t, r.call(wire.UnblockCard, wire.UnblockCardParameters{Card: 1, PUK: wrong, PIN: wrong}, nil), keys.PINRequired)
+	}
+	in := wire.UnblockCardParameters{Card: 1, PUK: []byte(keystest.CardPUK), PIN: []byte(keystest.CardPIN)}
+	if err := r.call(wire.UnblockCard, in, nil); err != nil {
+		t.Errorf("the right PUK: %v", err)
+	}
+	if err := r.call(wire.CreateKey, onCard("c"), nil); err != nil {
+		t.Errorf("the right PIN: %v", err)
+	}
+	if n := r.metrics()["pin_tries_total piv pin-required"].Value; n != 8 {
+		t.Errorf("%v wrong PINs of keys are counted, want 8", n)
+	}
+}
+
+// What a prompt says of a card's tries is the card's number, without the last one.
+func TestPromptForACardShowsTheCardsTries(t *testing.T) {
+	p := newPerson()
+	r := newRig(t, withPerson(p), withCards(1))
+	r.createOnCard(p, "a", wire.OnCard{})
+	result := r.signing(t.Context(), "a")
+	q := p.next(t)
+	if q.subject.Tries != 2 || q.subject.Again != "" {
+		t.Errorf("the prompt says %d tries and %q, want 2", q.subject.Tries, q.subject.Again)
+	}
+	q.pin("864213")
+	if q = p.next(t); q.subject.Tries != 1 || q.subject.Again != "wrong PIN" {
+		t.Errorf("asked again with %d tries and %q, want 1 and wrong PIN", q.subject.Tries, q.subject.Again)
+	}
+	q.pin("864213")
+	err := soon(t, "the answer", result)
+	wantKind(t, err, keys.PINBlocked)
+	if e, _ := keys.AsError(err); e == nil || !strings.Contains(e.Hint, "holdfast piv unblock") {
+		t.Errorf("got %v, want a hint of the PUK", err)
+	}
+	wantKind(t, soon(t, "the answer", r.signing(t.Context(), "a")), keys.PINBlocked)
+	noPIN := func(p *wire.CreateKeyParameters) { p.PIN = nil }
+	wantKind(t, soon(t, "the answer", r.calling(t.Context(), wire.CreateKey, onCard("b", noPIN))), keys.PINBlocked)
+	p.none(t)
+	if n := r.triesOf(1); n != 1 {
+		t.Errorf("%d tries are left, want the last one", n)
+	}
+}
+
+// A card that waits for a touch, or another program's, is waited for as long as the
+// caller has, and what it then says is what the caller hears.
+func TestPromptWaitsForTheCard(t *testing.T) {
+	p := newPerson()
+	r := newRig(t, withPerson(p), withCards(1), func(r *rig) { r.options.Limits.Request = 300 * time.Millisecond })
+	r.createOnCard(p, "a", wire.OnCard{})
+	release := r.cards.Card(1).Block()
+	err := soon(t, "the answer", r.signing(t.Context(), "a"))
+	release()
+	wantKind(t, err, keys.Deadline)
+	if err == nil || strings.Contains(err.Error(), "prompt") {
+		t.Errorf("got %v, and nothing was shown", err)
+	}
+	p.none(t)
+}
+
+// triesOf returns how many wrong PINs a card still takes.
+func (r *rig) triesOf(serial uint32) int {
+	r.t.Helper()
+	all, err := r.cards.Cards(r.t.Context())
+	for _, c := range all {
+		if c.Serial == serial {
+			return *c.PINTries
 		}
 	}
-	left(2)
-	wrong := func(p *wire.CreateKeyParameters) { p.PIN = []byte("864213") }
-	wantKind(t, r.call(wire.CreateKey, onCard("c", card(1), wrong), nil), keys.PINRequired)
-	left(1)
-	wantKind(t, r.call(wire.UnlockKey, wire.UnlockKeyParameters{Name: "a", PIN: []byte("864213")}, nil), keys.PINRequired)
-	left(0)
-	wantKind(t, r.call(wire.UnlockKey, wire.UnlockKeyParameters{Name: "b", PIN: []byte(keystest.CardPIN)}, nil), keys.PINBlocked)
-	wantKind(t, r.call(wire.CreateKey, onCard("c", card(1)), nil), keys.PINBlocked)
-	if err := r.call(wire.CreateKey, onCard("d", card(2)), nil); err != nil {
-		t.Errorf("on another card: %v", err)
-	}
+	r.t.Fatalf("there is no card %d: %v", serial, err)
+	return 0
 }
 
 // What has nothing to do with the PIN costs no try.
@@ -154,8 +215,9 @@ func TestMakingAKeyWithNobodyToAsk(t *testing.T) {
 	r.cards.Remove(7)
 	r.cards.Remove(8)
 	wantKind(t, r.call(wire.CreateKey, onCard("alice"), nil), keys.DeviceAbsent)
-	if n := r.store.PINTriesLeft(uint32(os.Getuid()), []byte("card:7")); n != 2 {
-		t.Errorf("%d tries are left, want 2", n)
+	r.cards.Insert(7)
+	if n := r.triesOf(7); n != 3 {
+		t.Errorf("%d tries are left, want 3", n)
 	}
 }
 

@@ -69,9 +69,20 @@ func (r *request) process() string {
 	return name
 }
 
-// secretName tells a PIN from every other one.
+// secretName tells a PIN from every other one: a card has one for all its keys.
 func secretName(m keys.Material) string {
-	sum := sha256.Sum256(pinName(m))
+	if m.Card != nil {
+		return secretOfCard(m.Card.Serial)
+	}
+	return shortSum(m.Public)
+}
+
+// secretOfCard is secretName of a card's PIN. A key's public key is DER, which
+// begins otherwise.
+func secretOfCard(serial uint32) string { return shortSum(fmt.Appendf(nil, "card:%d", serial)) }
+
+func shortSum(b []byte) string {
+	sum := sha256.Sum256(b)
 	return hex.EncodeToString(sum[:16])
 }
 

@@ -54,13 +54,19 @@ func wantsPIN(rec store.Record) error {
 // somebody who waits for it and whom policy still lets unlock the key by then:
 // who asked first may have left.
 func (r *request) unlockByPrompt(a *asking, k asked) error {
-	s, owner, rec := r.subject(k.op, k.rec), k.rec.Owner.UID, k.rec
-	if err := r.there(a.ctx, rec); err != nil {
+	s, rec := r.subject(k.op, k.rec), k.rec
+	left, err := r.triesOf(a.ctx, rec)
+	if err != nil {
 		return err
 	}
-	return r.agent.untilRight(a.ctx, s, owner, pinName(rec.Material), func(pin []byte) error {
+	known := func(ctx context.Context) (int, error) {
+		n, err := left(ctx)
+		a.shown.Store(err == nil)
+		return n, err
+	}
+	return r.agent.untilRight(a.ctx, s, known, func(pin []byte) error {
 		if err := checkPIN(rec.Material, pin); err != nil {
-			return err
+			return &noPIN{err}
 		}
 		by := r.agent.prompts.firstOf(a, func(w *request) bool { return w.still(policy.Unlock, rec) == nil })
 		if by == nil {
@@ -68,18 +74,6 @@ func (r *request) unlockByPrompt(a *asking, k asked) error {
 		}
 		return by.unlockAudited(a.ctx, rec, pin, k.lasts)
 	})
-}
-
-// there makes sure that the device has the key, before a person types a PIN for it
-// in vain or takes another card's prompt for this one's.
-func (r *request) there(ctx context.Context, rec store.Record) error {
-	ctx, cancel := context.WithTimeout(ctx, lookTime)
-	defer cancel()
-	d, err := r.agent.device(rec.Material.Backend)
-	if err != nil {
-		return err
-	}
-	return d.of(rec.Material).do(ctx, r.caller(), func(ctx context.Context) error { return d.backend.Check(ctx, rec.Material) })
 }
 
 // unlockAudited unlocks rec, and records this as a request of its own.
@@ -100,12 +94,12 @@ func (r *request) unlockAudited(ctx context.Context, rec store.Record, pin []byt
 const maxAnswers = 5
 
 // untilRight asks for a PIN until prove takes it, nobody waits for it, or there
-// are no more tries. Prove counts the tries; nothing is sent twice.
-func (a *Agent) untilRight(ctx context.Context, s prompt.Subject, owner uint32, what []byte, prove func(pin []byte) error) error {
+// are no more tries. Nothing is sent twice.
+func (a *Agent) untilRight(ctx context.Context, s prompt.Subject, left tries, prove func(pin []byte) error) error {
 	var err error
 	for range maxAnswers {
-		if s.Tries = a.Store.PINTriesLeft(owner, what); s.Tries == 0 {
-			return noTries(what)
+		if s.Tries, err = left(ctx); err != nil {
+			return err
 		}
 		var pin []byte
 		err = a.prompted(ctx, "pin", func(ctx context.Context) (err error) { pin, err = a.Person.PIN(ctx, s); return err })
@@ -127,34 +121,26 @@ func (a *Agent) untilRight(ctx context.Context, s prompt.Subject, owner uint32, 
 // whyAgain is what to tell a person whose PIN came to err, before asking again; it
 // is empty where that is no use.
 func whyAgain(err error) string {
-	switch kind := keys.KindOf(err); {
-	case errors.Is(err, errShut):
+	var no *noPIN
+	switch {
+	case errors.Is(err, errShut): // it was right
 		return ""
-	case kind == keys.PINRequired:
+	case errors.As(err, &no):
+		return err.Error()
+	case keys.KindOf(err) == keys.PINRequired:
 		return "wrong PIN"
-	case kind == keys.BadRequest:
-		return err.Error() // it cannot be one
 	}
 	return ""
 }
 
-// noTries is the answer where a person would be asked in vain.
-func noTries(what []byte) error {
-	err := &keys.Error{Kind: keys.PINBlocked, Message: "too many wrong PINs within an hour", Hint: "wait, so that the device does not lock"}
-	if bytes.HasPrefix(what, []byte(cardPrefix)) {
-		return cardBlocked(err)
-	}
-	return err
-}
+// noPIN is why what was typed cannot be a PIN; no device has seen it.
+type noPIN struct{ err error }
 
-// pinName names a key's PIN in the ledger of tries: a card has one for all its
-// keys.
-func pinName(m keys.Material) []byte {
-	if m.Card != nil {
-		return pinOf(m.Card.Serial)
-	}
-	return m.Public
-}
+// Error returns why.
+func (n *noPIN) Error() string { return n.err.Error() }
+
+// Unwrap returns why.
+func (n *noPIN) Unwrap() error { return n.err }
 
 // checkPIN refuses what cannot be the PIN of m, before a try is counted.
 func checkPIN(m keys.Material, pin []byte) error {
@@ -189,38 +175,22 @@ func (r *request) unlockWith(ctx context.Context, rec store.Record, pin []byte, 
 // errShut is that a key was locked while it was being unlocked. The PIN was right.
 var errShut = &keys.Error{Kind: keys.PINRequired, Message: "the key was locked while it was being unlocked", Hint: "holdfast unlock NAME"}
 
-// tryPIN proves a PIN to the device. The try is written down before it is made, so
-// that a crash cannot give anybody more tries.
+// tryPIN proves a PIN to the device.
 func (r *request) tryPIN(ctx context.Context, d *device, rec store.Record, pin []byte, until time.Time) error {
-	records, uid, what := r.agent.Store, rec.Owner.UID, pinName(rec.Material)
-	err := records.SpendPINTry(uid, what)
-	if rec.Material.Card != nil {
-		err = cardBlocked(err)
+	try := func() (seen bool, err error) {
+		seen, err = lend(ctx, d.of(rec.Material), r.caller(), pin, func(ctx context.Context, pin []byte) error {
+			return d.backend.Unlock(ctx, rec.Material, pin, until)
+		})
+		if seen && keys.KindOf(err) != keys.Busy { // which says nothing of the PIN
+			r.agent.counts.pinTries.Add(1, d.backend.Name(), outcomeOf(err))
+		}
+		return seen, err
 	}
-	if err != nil {
+	if rec.Material.Card != nil {
+		_, err := try()
 		return err
 	}
-	seen, err := lend(ctx, d.of(rec.Material), r.caller(), pin, func(ctx context.Context, pin []byte) error {
-		return d.backend.Unlock(ctx, rec.Material, pin, until)
-	})
-	if seen {
-		r.agent.counts.pinTries.Add(1, d.backend.Name(), outcomeOf(err))
-	}
-	kind := keys.KindOf(err)
-	switch kind {
-	case "":
-		return records.ClearPINTries(uid, what)
-	case keys.Busy, keys.DeviceAbsent, keys.DeviceLocked, keys.PINBlocked: // kinds that say that it did not see it
-		seen = false
-	}
-	// A card counts its tries itself, and its last one is never spent: only a PIN
-	// that it called wrong counts here too, not a card that was pulled out.
-	if !seen || rec.Material.Card != nil && kind != keys.PINRequired {
-		if e := records.ReturnPINTry(uid, what); e != nil {
-			r.agent.Log.Error("PIN try", "error", e)
-		}
-	}
-	return err
+	return r.agent.counted(rec, try)
 }
 
 // lend runs work in the caller's turn with a copy of a secret, since work may go on

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"holdfast/agent/keys"
@@ -39,6 +40,7 @@ type asking struct {
 	first *request      // whose person is asked
 	done  chan struct{} // closed when it is over
 	err   error         // what came of it, then
+	shown atomic.Bool   // the person has been reached for
 
 	waiting []*request // prompts.mu guards it
 }
@@ -52,6 +54,15 @@ var errQuiet = errors.New("a person closed such a prompt a moment ago")
 
 // errStopping is what every prompt ends with when the agent does.
 var errStopping = &keys.Error{Kind: keys.Busy, Message: "the agent is stopping", RetryAfter: time.Second}
+
+// unseen is why nobody waits any more for a prompt that was not shown: it waited
+// for the device.
+func unseen(err error) error {
+	if errors.Is(err, context.DeadlineExceeded) {
+		return &keys.Error{Kind: keys.Deadline, Message: "the device did not say in time whether it has the key", Hint: "`holdfast status` shows the device's state"}
+	}
+	return err
+}
 
 func (p *prompts) init() {
 	p.open, p.closed = map[string]*asking{}, map[string]time.Time{}
@@ -77,6 +88,9 @@ func (p *prompts) put(ctx context.Context, r *request, q question) error {
 			}
 		case <-ctx.Done():
 			p.leave(a, r, ctx.Err())
+			if !a.shown.Load() {
+				return unseen(ctx.Err())
+			}
 			return ctx.Err()
 		}
 	}

@@ -52,7 +52,8 @@ func New(asker Asker, ring Keyring, log *slog.Logger) *Person {
 }
 
 // few is a number of tries with which a remembered PIN is not used: if it is wrong
-// by now, the person needs what is left.
+// by now, the person needs what is left. The number is that of the prompt, which for
+// a card is without its last one.
 const few = 1
 
 // PIN returns the remembered PIN, or asks. A keyring that is locked or away is no
