@@ -31,11 +31,18 @@ func (p *PIV) Cards(ctx context.Context) ([]keys.Card, error) {
 
 // inventory lists the cards that are known, and what is said of the others.
 func (s *scanner) inventory() (known []card, others []keys.Card, err error) {
-	known = s.cards()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.fault != nil {
 		return nil, nil, s.fault
+	}
+	for _, r := range s.identifiedCards() {
+		e := s.twins(r.serial)
+		if e == nil {
+			known = append(known, r.card())
+			continue
+		}
+		others = append(others, keys.Card{Serial: r.serial, Reader: r.name, Firmware: r.firmware, State: keys.StateFailed, Reason: e.Message, Hint: e.Hint})
 	}
 	for _, r := range s.byName() {
 		if r.fault == nil {

@@ -12,8 +12,8 @@ func (c *Config) Limits(operation, identify, grace time.Duration) {
 // that watches the readers.
 func (p *PIV) Workers() (pids []int) {
 	keepers := []*keeper{p.scanner.child}
-	for _, c := range p.scanner.cards() {
-		keepers = append(keepers, c.worker.keeper)
+	for _, w := range p.scanner.workers(0) {
+		keepers = append(keepers, w.keeper)
 	}
 	for _, k := range keepers {
 		k.mu.Lock()

@@ -101,9 +101,13 @@ func (s *scanner) lookAgain() bool {
 func (s *scanner) choose(serial uint32) (card, error) {
 	there := s.identifiedCards()
 	for _, r := range there {
-		if r.serial == serial || serial == 0 && len(there) == 1 {
-			return r.card(), nil
+		if r.serial != serial && (serial != 0 || len(there) > 1) {
+			continue
 		}
+		if e := s.twins(r.serial); e != nil {
+			return card{}, e
+		}
+		return r.card(), nil
 	}
 	if s.fault != nil {
 		return card{}, s.fault
@@ -183,17 +187,6 @@ type card struct {
 	firmware string
 	reader   string
 	worker   *worker
-}
-
-// cards lists the cards that are known, by serial number. It starts nothing.
-func (s *scanner) cards() []card {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var list []card
-	for _, r := range s.identifiedCards() {
-		list = append(list, r.card())
-	}
-	return list
 }
 
 func (r *reader) card() card { return card{r.serial, r.firmware, r.name, r.worker} }

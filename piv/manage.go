@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/x509"
+	"errors"
 	"fmt"
 
 	"holdfast/agent/keys"
@@ -70,7 +71,7 @@ func (p *PIV) manage(ctx context.Context, serial uint32, request wire.Request) e
 
 // aboutCard rewords an error that is about a key: a whole card was meant.
 func aboutCard(err error, serial uint32) error {
-	if keys.KindOf(err) != keys.KeyMismatch {
+	if keys.KindOf(err) != keys.KeyMismatch || errors.Is(err, errTwins) {
 		return err
 	}
 	return &keys.Error{Kind: keys.DeviceAbsent, Message: fmt.Sprintf("card %d is in no reader", serial), Hint: fmt.Sprintf("insert card %d", serial)}

@@ -61,11 +61,9 @@ func (p *PIV) Lock(m *keys.Material) {
 		slot, id, serial = k.Slot, k.id, k.Serial
 	}
 	var all sync.WaitGroup
-	for _, c := range p.scanner.cards() {
-		if serial == 0 || serial == c.serial {
-			c.worker.forget(id)
-			all.Go(func() { c.worker.lock(slot) })
-		}
+	for _, w := range p.scanner.workers(serial) {
+		w.forget(id)
+		all.Go(func() { w.lock(slot) })
 	}
 	all.Wait()
 }

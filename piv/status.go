@@ -61,7 +61,11 @@ func (s *scanner) status() keys.Status {
 	}
 	all.Reason, all.Hint = e.Message, e.Hint
 	for _, r := range s.identifiedCards() {
-		all.Units = append(all.Units, r.status())
+		one := r.status()
+		if e := s.twins(r.serial); e != nil {
+			one.State, one.Reason, one.Hint = keys.StateFailed, e.Message, e.Hint
+		}
+		all.Units = append(all.Units, one)
 	}
 	for _, r := range s.byName() {
 		if r.fault != nil {

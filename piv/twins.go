@@ -1,0 +1,52 @@
+package piv
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"holdfast/agent/keys"
+)
+
+// errTwins marks that two cards say that they are the same.
+var errTwins = errors.New("two cards have one serial number")
+
+// claiming lists the readers whose cards say that they have the serial number, or
+// any for 0. s.mu is held.
+func (s *scanner) claiming(serial uint32) []*reader {
+	var list []*reader
+	for _, r := range s.byName() {
+		if r.serial != 0 && (serial == 0 || r.serial == serial) {
+			list = append(list, r)
+		}
+	}
+	return list
+}
+
+// twins returns an error when more than one card says that it has the serial
+// number: at most one is what it says, and the other is not to see a PIN. s.mu is
+// held.
+func (s *scanner) twins(serial uint32) *keys.Error {
+	all := s.claiming(serial)
+	if len(all) < 2 {
+		return nil
+	}
+	var names []string
+	for _, r := range all {
+		names = append(names, quoted(r.name))
+	}
+	return &keys.Error{Kind: keys.KeyMismatch, Err: errTwins, Hint: "take one of them out",
+		Message: fmt.Sprintf("the cards in the readers %s both say that they are card %d", strings.Join(names, " and "), serial)}
+}
+
+// workers lists who may keep a PIN of the card with the serial number, or of any
+// for 0.
+func (s *scanner) workers(serial uint32) []*worker {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var list []*worker
+	for _, r := range s.claiming(serial) {
+		list = append(list, r.worker)
+	}
+	return list
+}
