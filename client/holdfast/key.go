@@ -94,12 +94,17 @@ on holding what is in its slot, and the agent knows of it no more.`,
 		Example: indent("holdfast key delete alice --yes"),
 		Args:    oneKey(), ValidArgsFunction: a.completeKeys,
 		RunE: a.asking(func(ctx context.Context, c *client.Client, args []string) error {
+			k, _ := c.GetKey(ctx, args[0]) // else the deletion has the error
 			if !yes {
-				if err := a.confirm(ctx, deletion(ctx, c, args[0]), "--yes says it on the command line"); err != nil {
+				if err := a.confirm(ctx, deletion(args[0], k.Place), "--yes says it on the command line"); err != nil {
 					return err
 				}
 			}
-			return c.DeleteKey(ctx, args[0])
+			err := c.DeleteKey(ctx, args[0])
+			if err == nil && k.Place != nil {
+				a.note("slot %s of card %d keeps the key, which other programs may use with the card's PIN, until it is overwritten", k.Place.Slot, k.Place.Card)
+			}
+			return err
 		}),
 	}
 	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
@@ -107,9 +112,9 @@ on holding what is in its slot, and the agent knows of it no more.`,
 }
 
 // deletion asks whether a key is to be deleted.
-func deletion(ctx context.Context, c *client.Client, name string) string {
-	if k, err := c.GetKey(ctx, name); err == nil && k.Place != nil { // else the deletion has the error
-		return fmt.Sprintf("Delete key %s? The agent forgets it; it stays in slot %s of card %d until it is overwritten.", name, k.Place.Slot, k.Place.Card)
+func deletion(name string, at *wire.Place) string {
+	if at != nil {
+		return fmt.Sprintf("Delete key %s? The agent forgets it; it stays in slot %s of card %d until it is overwritten.", name, at.Slot, at.Card)
 	}
 	return fmt.Sprintf("Delete key %s? There is no copy of it anywhere.", name)
 }

@@ -91,6 +91,9 @@ func (o *cardOptions) check() error {
 func (a *app) createOnCard(ctx context.Context, c *client.Client, o *createOptions) (wire.Key, error) {
 	card, err := a.card(ctx, c, o.card.OnCard.Card)
 	if err == nil {
+		err = refuseFactory(card)
+	}
+	if err == nil {
 		err = a.agreeToOverwrite(ctx, card, &o.card)
 	}
 	if err != nil {
@@ -115,6 +118,27 @@ func (a *app) createOnCard(ctx context.Context, c *client.Client, o *createOptio
 		defer a.expectTouch(ctx, c, o.Name, &on)()
 	}
 	return a.makeKey(ctx, c, o.CreateKeyParameters)
+}
+
+// refuseFactory refuses a card with codes that everybody knows, as the agent does,
+// before a person types its PIN in vain.
+func refuseFactory(card wire.Card) error {
+	var known []string
+	for _, code := range []struct {
+		name    string
+		factory *bool
+	}{{"PIN", card.DefaultPIN}, {"PUK", card.DefaultPUK}, {"management key", card.DefaultManagement}} {
+		if code.factory != nil && *code.factory {
+			known = append(known, code.name)
+		}
+	}
+	if len(known) == 0 {
+		return nil
+	}
+	return &problem{
+		fmt.Sprintf("card %d still has the factory's %s, which everybody knows", card.Serial, strings.Join(known, ", ")),
+		fmt.Sprintf("holdfast piv setup --card %d gives it its own", card.Serial), exitFailed, nil,
+	}
 }
 
 // agreeToOverwrite wants a yes before the key in a slot is lost, and says at once
@@ -169,6 +193,15 @@ func parseConfirm(text string) (*wire.Confirm, error) {
 		return &wire.Confirm{When: when, Minutes: int(d.Minutes())}, nil
 	}
 	return nil, usagef("once, always, or process:10m for ten minutes in each process", "--confirm %s is not known", strconv.Quote(fmt.Sprintf("%.20s", text)))
+}
+
+// tellYes says what a key that wants a person's yes needs to be used at all. A touch
+// for each signature is a yes to each.
+func (a *app) tellYes(k wire.Key) {
+	if k.Confirm == nil || k.Place != nil && k.Place.TouchPolicy == string(keys.PolicyAlways) {
+		return
+	}
+	a.note("the agent asks for the yes on the desktop of whoever uses key %s, and refuses where it can reach none; on a card --touch-policy always takes the touch for the yes", k.Name)
 }
 
 func confirmFlag(cmd *cobra.Command, to *string) {

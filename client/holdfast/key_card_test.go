@@ -61,6 +61,32 @@ func TestCreateOnlyOnCards(t *testing.T) {
 	}
 }
 
+// A card that everybody can use gets no key, which is said before its PIN is typed.
+func TestCreateOnFactoryCard(t *testing.T) {
+	agent, _ := withCards(t, clienttest.NewFactoryCard(7))
+	args := []string{"key", "create", "alice", "--purpose", "tls-client", "--backend", "piv"}
+	p := openPTY(t)
+	p.answer(t)
+	p.command(t, agent.Socket).run(args...).want(t, 1, "card 7 still has the factory's PIN, PUK, management key, which everybody knows", "hint: holdfast piv setup --card 7")
+	no := false
+	agent.Cards[0].DefaultPIN, agent.Cards[0].DefaultManagement = &no, nil
+	p.command(t, agent.Socket).run(args...).want(t, 1, "card 7 still has the factory's PUK, which")
+	if seen := p.seen.String(); seen != "" || len(agent.Calls(wire.CreateKey)) != 0 {
+		t.Errorf("the terminal asks %q", seen)
+	}
+}
+
+// A card has one PIN for all its keys, so that --pin would mean nothing.
+func TestNoPINOfItsOwnOnCard(t *testing.T) {
+	agent, c := withCards(t, clienttest.NewCard(7))
+	args := []string{"key", "create", "alice", "--purpose", "tls-client", "--pin"}
+	const want = "--pin is for keys in a TPM"
+	c.run(append(args, "--backend", "piv")...).want(t, 2, want, "hint: --pin-policy says")
+	c.run(append(args, "--slot", "9a")...).want(t, 2, want)
+	agent.Status.Devices = []wire.Device{{Backend: "piv", Device: "piv", State: "ready"}}
+	c.run(args...).want(t, 2, want)
+}
+
 // Who has the management key needs the PIN only for a key that wants it.
 func TestCreateWithManagementKey(t *testing.T) {
 	agent, c := withCards(t, clienttest.NewCard(7))
@@ -129,8 +155,16 @@ func TestCardUsage(t *testing.T) {
 }
 
 func TestConfirm(t *testing.T) {
-	agent := clienttest.Start(t)
-	c := command{socket: agent.Socket}
+	agent, c := withCards(t, clienttest.NewCard(7))
+	for touch, told := range map[string]bool{"always": false, "cached": true} {
+		c.stdin = clienttest.CardPIN
+		got := c.run("key", "create", touch, "--purpose", "tls-client", "--touch-policy", touch, "--confirm", "once", "--pin-fd", "0")
+		got.want(t, 0)
+		if strings.Contains(got.stderr, "note: the agent asks for the yes on the desktop of whoever uses key "+touch) != told {
+			t.Errorf("touch policy %s: got %q", touch, got.stderr)
+		}
+	}
+	agent.Cards = nil
 	c.run("key", "create", "a", "--purpose", "tls-client", "--confirm", "once").want(t, 0, "says yes once, until")
 	c.run("key", "create", "b", "--purpose", "tls-client", "--confirm", "always").want(t, 0, "yes to each use")
 	c.run("key", "create", "c", "--purpose", "tls-client", "--confirm", "process:1m").want(t, 0, "process and 1 minute\n")

@@ -38,6 +38,7 @@ the card share; the card proves that it made the key.`,
 			if err != nil {
 				return err
 			}
+			a.tellYes(k)
 			return a.showKey(ctx, c, k, o.json)
 		}),
 	}
@@ -51,7 +52,7 @@ the card share; the card proves that it made the key.`,
 	f.IntVar(&o.RSABits, "rsa-bits", 0, "how many `BITS`: 2048, 3072 or 4096, as the device has them (default 2048)")
 	f.BoolVar(&o.Persistent, "persistent", false, "keep the key at a persistent handle of the TPM: one command per signature; handles are few")
 	f.BoolVar(&o.TLS12, "tls12", false, "let the key sign TLS 1.2 too, where the agent sees less of what it signs")
-	f.BoolVar(&o.pin, "pin", false, "ask for a PIN that the key will want before it signs")
+	f.BoolVar(&o.pin, "pin", false, "ask for a PIN that the key in a TPM will want before it signs")
 	o.source.flag(cmd, "pin-fd", "PIN")
 	o.card.flags(a, cmd)
 	confirmFlag(cmd, &o.confirm)
@@ -91,6 +92,8 @@ func (o *createOptions) check() (err error) {
 	switch {
 	case o.card.given() && o.Backend != pivBackend:
 		return usagef("leave --backend out, or name piv", "cards, slots and their policies are for --backend piv")
+	case o.pin && o.Backend == pivBackend:
+		return errCardPIN
 	case o.RSABits != 0 && o.Algorithm != string(keys.RS256):
 		return usagef("add --algorithm RS256", "--rsa-bits is for RSA keys")
 	case o.Persistent && o.Backend == pivBackend:
@@ -99,6 +102,9 @@ func (o *createOptions) check() (err error) {
 	o.Confirm, err = parseConfirm(o.confirm)
 	return err
 }
+
+// errCardPIN is for who asks for a PIN of a key's own on a card.
+var errCardPIN = usagef("--pin-policy says when the card wants its PIN", "--pin is for keys in a TPM; a card has one PIN for all its keys")
 
 func checkPurpose(purpose string) error {
 	if purpose == "" {
@@ -117,6 +123,9 @@ func (a *app) newKey(ctx context.Context, c *client.Client, o *createOptions) (w
 		backend = firstBackend(ctx, c)
 	}
 	defer func() { clear(o.PIN) }()
+	if backend == pivBackend && o.pin {
+		return wire.Key{}, errCardPIN
+	}
 	if backend == pivBackend {
 		return a.createOnCard(ctx, c, o)
 	}

@@ -98,7 +98,7 @@ func (a *app) present(ctx context.Context, source *secretSource, card wire.Card,
 	if err != nil {
 		return nil, err
 	}
-	return secret, keys.CheckCardPIN(secret)
+	return secret, checkCode(source.name, secret)
 }
 
 // spent says that there is no try left, or only the last one.

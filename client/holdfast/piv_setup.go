@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -80,6 +82,7 @@ func (a *app) setUp(ctx context.Context, c *client.Client, o *setUpOptions) erro
 		return wrongSecret(err, "PIN")
 	}
 	fmt.Fprintf(a.stdout, "card %d has a new PIN, PUK and management key\n", card.Serial)
+	a.note("next: holdfast key create NAME --backend piv --purpose tls-client makes a key on it")
 	return nil
 }
 
@@ -91,10 +94,11 @@ func (a *app) agreeToSetUp(ctx context.Context, card wire.Card, o *setUpOptions)
 			"ykman piv reset makes the card as it was when it was sold; it loses every key on it", exitPerson, nil,
 		}
 	}
+	card.Notes = slices.DeleteFunc(slices.Clone(card.Notes), func(n wire.Notice) bool { return strings.HasPrefix(n.Hint, "holdfast piv setup") })
 	if err := printCard(a.stderr, card); err != nil {
 		return err
 	}
-	fmt.Fprintf(a.stderr, "\nThis will be replaced on card %d:\n", card.Serial)
+	fmt.Fprintf(a.stderr, "\n%s\nThis will be replaced on card %d:\n", codes, card.Serial)
 	if err := table(a.stderr, replacedRows(card, o.generatePUK)...); err != nil {
 		return err
 	}
@@ -104,6 +108,12 @@ func (a *app) agreeToSetUp(ctx context.Context, card wire.Card, o *setUpOptions)
 	}
 	return a.confirm(ctx, fmt.Sprintf("Replace them on card %d?", card.Serial), "--yes says it on the command line")
 }
+
+// codes explains what a person is going to choose.
+const codes = `The PIN is what you type to use the card's keys: 6 to 8 digits, letters or signs.
+The PUK gives the card a new PIN when that is blocked or lost: write the PUK down and keep it elsewhere.
+The management key lets programs make and replace keys on the card: nobody types it.
+`
 
 // replacedRows says of each thing that is replaced by what.
 func replacedRows(card wire.Card, generatePUK bool) [][]string {
@@ -169,6 +179,9 @@ func (a *app) oldSecret(ctx context.Context, source *secretSource, card wire.Car
 		old, err := source.readAny(ctx, a, prompt, "")
 		if err == nil && len(old) == 0 {
 			old = []byte(usual)
+		}
+		if err == nil {
+			err = checkCode(source.name, old)
 		}
 		return old, err
 	case factory != nil && *factory && !source.given():

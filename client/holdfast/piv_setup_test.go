@@ -26,15 +26,21 @@ func setUpSent(t *testing.T, agent *clienttest.Agent) (sent wire.SetUpCardParame
 // A card as it is sold: the person says yes, chooses PIN and PUK, and is not asked
 // for what everybody knows.
 func TestSetUpNewCard(t *testing.T) {
-	agent, _ := withCards(t, clienttest.NewFactoryCard(7))
+	card := clienttest.NewFactoryCard(7)
+	card.Notes = []wire.Notice{{Message: "the PIN is the factory's", Hint: "holdfast piv setup --card 7"}, {Message: "it has a flaw", Hint: "replace it"}}
+	agent, _ := withCards(t, card)
 	p := openPTY(t)
 	p.answer(t, "Replace them on card 7? [y/N] ", "y\n",
 		"The new PIN (6 to 8 digits, letters or signs): ", "246810\n", "The same again: ", "246810\n",
 		"The new PUK (6 to 8 digits, letters or signs): ", "97531086\n", "The same again: ", "97531086\n")
 	got := p.command(t, agent.Socket).run("piv", "setup")
 	got.want(t, 0, "card 7 has a new PIN, PUK and management key")
+	if strings.Contains(got.stderr, "hint: holdfast piv setup") {
+		t.Errorf("got %q, with a hint to do what is being done", got.stderr)
+	}
 	for _, text := range []string{
-		"card         7", "still the factory's", "This will be replaced on card 7:", "PIN             the factory's  one that you choose\n",
+		"The PIN is what you type", "write the PUK down and keep it elsewhere", "The management key lets programs", "it has a flaw",
+		"note: next: holdfast key create NAME --backend piv ", "card         7", "still the factory's", "This will be replaced on card 7:", "PIN             the factory's  one that you choose\n",
 		"management key  the factory's  a random one, kept on the card, where the PIN opens it\n",
 		"Programs that use the factory's management key can no longer make keys on it; ykman asks for the PIN instead.\n",
 		"Keys and certificates in its slots stay as they are.",
@@ -118,6 +124,21 @@ func TestSetUpUnknown(t *testing.T) {
 	}
 }
 
+// An old PIN that cannot be one is not sent, also where the card cannot tell.
+func TestSetUpMalformedOld(t *testing.T) {
+	card := clienttest.NewCard(7)
+	agent, c := withCards(t, card)
+	c.stdin = "12345"
+	c.run("piv", "setup", "--yes", "--old-pin-fd", "0").want(t, 1, "the old PIN is too short")
+	agent.Cards[0].DefaultPIN = nil
+	p := openPTY(t)
+	p.answer(t, "123456): ", "123456789\n")
+	p.command(t, agent.Socket).run("piv", "setup", "--yes").want(t, 1, "the old PIN is too long")
+	if n := len(agent.Calls(wire.SetUpCard)); n != 0 {
+		t.Errorf("set up %d times", n)
+	}
+}
+
 // Scripts hand everything over on one descriptor, a line each.
 func TestSetUpByScript(t *testing.T) {
 	card := clienttest.NewCard(7)
@@ -134,7 +155,8 @@ func TestSetUpByScript(t *testing.T) {
 	}
 	for secrets, want := range map[string]string{
 		"123456\n97531086": "counts up or down", "864209\n12345678": "counts up or down", "864209\n864209": "PIN and PUK are the same",
-		"86420\n97531086": "6 to 8 digits", "": "6 to 8 digits",
+		"86420\n97531086": "the new PIN is too short\nholdfast: hint: it has 6 to 8 digits, letters or signs", "": "the new PIN is too short",
+		"864209\n975310864": "the new PUK is too long", "864209\n9753 108": "the new PUK has a blank",
 	} {
 		agent.Cards[0] = clienttest.NewFactoryCard(7)
 		c.stdin = secrets

@@ -23,7 +23,7 @@ func (s *secretSource) readNew(ctx context.Context, a *app) ([]byte, error) {
 // that a finder tries first: the factory's, or one that repeats one character or
 // counts up or down.
 func checkNew(name string, secret []byte) error {
-	if err := keys.CheckCardPIN(secret); err != nil {
+	if err := checkCode(name, secret); err != nil {
 		return err
 	}
 	for step := -1; step <= 1; step++ {
@@ -35,6 +35,21 @@ func checkNew(name string, secret []byte) error {
 		}
 	}
 	return nil
+}
+
+// checkCode returns an error that names the PIN or PUK unless secret can be one.
+func checkCode(name string, secret []byte) error {
+	if keys.CheckCardPIN(secret) == nil {
+		return nil
+	}
+	why := "has a blank, or a sign that is not ASCII"
+	switch {
+	case len(secret) < 6:
+		why = "is too short"
+	case len(secret) > 8:
+		why = "is too long"
+	}
+	return &problem{"the " + name + " " + why, "it has 6 to 8 digits, letters or signs; nothing was done", exitFailed, nil}
 }
 
 // steady reports whether each byte of s is the one before it plus step.

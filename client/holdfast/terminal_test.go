@@ -116,9 +116,17 @@ func TestDeleteOnTerminal(t *testing.T) {
 	agent.Change("bob", func(k *wire.Key) { k.Place = &wire.Place{Card: 7, Slot: "9a"} })
 	p = openPTY(t)
 	p.answer(t, "The agent forgets it; it stays in slot 9a of card 7 until it is overwritten. [y/N] ", "y\n")
-	p.command(t, agent.Socket).run("key", "delete", "bob").want(t, 0)
-	if n := len(agent.Calls(wire.DeleteKey)); n != 2 {
-		t.Errorf("deleted %d times, want twice", n)
+	const kept = "note: slot 9a of card 7 keeps the key, which other programs may use with the card's PIN"
+	if got := p.command(t, agent.Socket).run("key", "delete", "bob"); got.code != 0 || !strings.Contains(got.stderr, kept) {
+		t.Errorf("got %+v", got)
+	}
+	agent.AddKey("carol", keys.TLSClient, keys.ES256)
+	agent.Change("carol", func(k *wire.Key) { k.Place = &wire.Place{Card: 7, Slot: "9a"} })
+	if got := (command{socket: agent.Socket}).run("key", "delete", "carol", "--yes"); got.code != 0 || !strings.Contains(got.stderr, kept) {
+		t.Errorf("with --yes: got %+v", got)
+	}
+	if n := len(agent.Calls(wire.DeleteKey)); n != 3 {
+		t.Errorf("deleted %d times, want three times", n)
 	}
 }
 
