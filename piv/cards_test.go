@@ -104,6 +104,7 @@ func TestOtherSerial(t *testing.T) {
 	other := rig.NewCard(pivcard.Options{Serial: 2})
 	rig.Remove(cards[0])
 	rig.Insert(other) // into the same reader
+	waitUntil(t, func() bool { s := b.Status(soon(t)); return len(s.Units) == 1 && s.Units[0].Device == "card:2" })
 	for range 3 {
 		wantError(t, "sign", sign(soon(t), b, m), keys.KeyMismatch, "the key is on card 1", "in the reader is card 2", "insert card 1")
 		err := b.Unlock(soon(t), m, []byte(rightPIN), time.Now().Add(time.Hour))

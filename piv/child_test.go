@@ -169,23 +169,60 @@ func TestCallerLeaves(t *testing.T) {
 	}
 }
 
-// TestTouchAbandoned: nothing but its end calls off a wait for a touch.
+// TestTouchAbandoned: the wait for a touch goes on when the caller has left, which
+// the next one is told, and costs no key of the card its PIN.
 func TestTouchAbandoned(t *testing.T) {
+	_, b, cards := start(t, 1)
+	m := create(t, b, keys.OnCard{TouchPolicy: keys.PolicyAlways, PINPolicy: keys.PolicyOnce})
+	other := create(t, b, keys.OnCard{PINPolicy: keys.PolicyOnce})
+	unlock(t, b, m)
+	unlock(t, b, other)
+	before := b.Workers()
+	ctx, cancel := context.WithCancel(t.Context())
+	left := make(chan error, 1)
+	go func() { left <- sign(ctx, b, m) }()
+	<-cards[0].Blinks()
+	queued := make(chan error, 1)
+	go func() { queued <- sign(soon(t), b, other) }() // asked before it is given up: that waits
+	cancel()
+	begun := time.Now()
+	wantError(t, "the caller who left", <-left, keys.TouchTimeout)
+	err := b.Check(soon(t), other)
+	if took := time.Since(begun); took > 200*time.Millisecond {
+		t.Errorf("it took %v to say so", took)
+	}
+	wantError(t, "the next", err, keys.Busy, "card 1 still waits for the touch", "touch it")
+	if e, _ := keys.AsError(err); e.RetryAfter <= 0 || e.RetryAfter > keys.MaxTouch+time.Second {
+		t.Errorf("try again after %v", e.RetryAfter)
+	}
+	if s := b.Status(soon(t)); s.State != keys.StateReady {
+		t.Errorf("state %s, want ready", s.State)
+	}
+	if err := <-queued; err != nil && keys.KindOf(err) != keys.Busy {
+		t.Errorf("in the queue: %v", err)
+	}
+	within(t, "the card gives up", recovery, func() error { return b.Check(soon(t), other) })
+	if err := sign(soon(t), b, other); err != nil {
+		t.Errorf("the other key: %v", err)
+	}
+	if after := b.Workers(); fmt.Sprint(before) != fmt.Sprint(after) {
+		t.Errorf("children %v, then %v", before, after)
+	}
+}
+
+// TestTouchHangs: a card that does not even give up its wait loses its child.
+func TestTouchHangs(t *testing.T) {
 	s := newScript(t)
-	b := s.open(t)
+	b := s.open(t, func(c *piv.Config) { c.Finger(100 * time.Millisecond) })
 	m := s.create(b, keys.OnCard{TouchPolicy: keys.PolicyAlways})
 	s.order(wire.Sign, "hang")
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if err := sign(ctx, b, m); keys.KindOf(err) != keys.TouchTimeout {
-		t.Errorf("got %v, want touch-timeout", err)
-	}
-	begun := time.Now()
-	if err := sign(soon(t), b, m); err != nil || time.Since(begun) > time.Second {
-		t.Errorf("the next: %v after %v", err, time.Since(begun))
-	}
+	wantError(t, "nobody touches it", sign(ctx, b, m), keys.TouchTimeout)
+	wantError(t, "meanwhile", sign(soon(t), b, m), keys.Busy, "given up")
+	within(t, "the next", time.Second, func() error { return sign(soon(t), b, m) })
 	if got := b.Status(soon(t)); got.State != keys.StateReady {
-		t.Errorf("state %s: nobody says that the card hangs", got.State)
+		t.Errorf("state %s: it has signed since", got.State)
 	}
 }
 

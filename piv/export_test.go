@@ -8,6 +8,9 @@ func (c *Config) Limits(operation, identify, grace time.Duration) {
 	c.limits.operation, c.limits.identify, c.limits.grace = operation, identify, grace
 }
 
+// Finger sets how long a card may wait for a touch that nobody wants any more.
+func (c *Config) Finger(d time.Duration) { c.limits.finger = d }
+
 // Workers returns the process ids of the children that hold cards, and of the one
 // that watches the readers.
 func (p *PIV) Workers() (pids []int) {

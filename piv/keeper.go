@@ -21,6 +21,7 @@ type keeper struct {
 	now     *child     // nil before the first
 	failed  int        // children in a row that ended before they answered anything
 	resting time.Time  // when the next one may be started
+	touch   time.Time  // until when the card may wait for a touch that nobody wants any more; zero when it does not
 	closed  bool
 }
 
@@ -32,19 +33,15 @@ type patience struct {
 	limit  time.Duration
 	grace  time.Duration // to finish it all the same
 	repeat bool          // once, when the child ended before it answered: nothing is spent by that
+	touch  bool          // the card may wait for a finger: that cannot be called off, and others are told
 }
 
 // do sends r when the requests before it are answered, and waits for the reply
 // until ctx ends. The request's secrets are copied here and wiped with the copy.
 // Errors are keys.Errors; what the child itself reports is in the reply.
 func (k *keeper) do(ctx context.Context, r wire.Request, p patience) (*wire.Reply, *child, error) {
-	if ctx.Err() != nil { // select would choose at random
-		return nil, nil, tooLate(ctx)
-	}
-	select {
-	case k.turn <- struct{}{}:
-	case <-ctx.Done():
-		return nil, nil, tooLate(ctx)
+	if err := k.takeTurn(ctx, r.Serial); err != nil {
+		return nil, nil, err
 	}
 	c, err := k.running(ctx)
 	if err != nil {
@@ -60,12 +57,15 @@ func (k *keeper) do(ctx context.Context, r wire.Request, p patience) (*wire.Repl
 		if k.heard != nil {
 			k.heard(reply, err)
 		}
+		k.settle(done)
 		<-k.turn
-		close(done)
 	}()
 	select {
 	case <-done:
 	case <-ctx.Done():
+		if p.touch {
+			k.blink(done, time.Now().Add(p.grace))
+		}
 		hurry <- p.grace
 		return nil, c, tooLate(ctx)
 	}

@@ -86,6 +86,7 @@ func (p *PIV) Close() error {
 type limits struct {
 	operation time.Duration // whatever wants neither a touch nor a new key
 	touch     time.Duration // a signature that may wait for a touch
+	finger    time.Duration // for the card to give up a touch itself
 	inspect   time.Duration // a look at the whole card, or its set-up
 	generate  time.Duration // a new key; RSA takes cards their time
 	identify  time.Duration // the first look at a new card
@@ -101,7 +102,7 @@ func (l limits) usual() limits {
 		is    *time.Duration
 		usual time.Duration
 	}{
-		{&l.operation, 5 * time.Second}, {&l.touch, time.Minute}, {&l.inspect, 20 * time.Second}, {&l.generate, 5 * time.Minute}, {&l.identify, 1500 * time.Millisecond},
+		{&l.operation, 5 * time.Second}, {&l.touch, time.Minute}, {&l.finger, keys.MaxTouch + time.Second}, {&l.inspect, 20 * time.Second}, {&l.generate, 5 * time.Minute}, {&l.identify, 1500 * time.Millisecond},
 		{&l.lock, 500 * time.Millisecond}, {&l.grace, 500 * time.Millisecond}, {&l.backoff, time.Second}, {&l.absent, time.Second},
 	} {
 		if *d.is == 0 {

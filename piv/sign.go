@@ -48,11 +48,12 @@ func (k *key) fits(s keys.Scheme, digest []byte) error {
 	return &keys.Error{Kind: keys.BadRequest, Message: fmt.Sprintf("a key of algorithm %s signs no %d bytes as %.40q", k.algorithm, len(digest), s)}
 }
 
-// signing is how long a signature may take. The wait for a touch is ended at
-// once when nobody waits for the signature, and none is asked for twice.
+// signing is how long a signature may take. A wait for a touch goes on to the
+// card's own end when nobody waits for the signature any more, and none is asked
+// for twice.
 func (p *PIV) signing(k *key) patience {
 	if k.TouchPolicy != keys.PolicyNever {
-		return patience{limit: p.config.limits.touch}
+		return patience{limit: p.config.limits.touch, grace: p.config.limits.finger, touch: true}
 	}
 	return p.reading()
 }

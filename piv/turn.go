@@ -1,0 +1,66 @@
+package piv
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"holdfast/agent/keys"
+)
+
+// takeTurn waits until the requests before this one are answered. It does not wait
+// for a touch that nobody wants any more.
+func (k *keeper) takeTurn(ctx context.Context, serial uint32) error {
+	if ctx.Err() != nil { // select would choose at random
+		return tooLate(ctx)
+	}
+	select {
+	case k.turn <- struct{}{}:
+		return nil
+	default:
+	}
+	if err := k.blinks(serial); err != nil {
+		return err
+	}
+	select {
+	case k.turn <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+	}
+	if err := k.blinks(serial); err != nil {
+		return err
+	}
+	return tooLate(ctx)
+}
+
+// blink notes until when, at most, the card waits for a touch of which the caller
+// has left, unless that is done: nothing but the end of the child would call it
+// off, and would cost every key of the card its PIN.
+func (k *keeper) blink(done <-chan struct{}, until time.Time) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	select {
+	case <-done:
+	default:
+		k.touch = until
+	}
+}
+
+// settle notes that the request under way is done.
+func (k *keeper) settle(done chan<- struct{}) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.touch = time.Time{}
+	close(done)
+}
+
+// blinks returns a busy error while the card does that.
+func (k *keeper) blinks(serial uint32) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.touch.IsZero() {
+		return nil
+	}
+	return &keys.Error{Kind: keys.Busy, RetryAfter: max(time.Until(k.touch), time.Millisecond).Round(time.Millisecond),
+		Message: fmt.Sprintf("card %d still waits for the touch of a request that was given up", serial), Hint: "touch it, or wait 15 seconds"}
+}
