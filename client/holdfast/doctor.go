@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -65,6 +66,7 @@ wrong and 3 when no agent answers.`,
 		Args:    arguments(),
 		RunE: a.action(func(ctx context.Context, _ []string) error {
 			found, code := a.examine(ctx)
+			found.forgetDoctor()
 			if err := a.printFindings(found, asJSON); err != nil || code == exitDone {
 				return err
 			}
@@ -104,7 +106,7 @@ func (a *app) examine(ctx context.Context) (findings, int) {
 
 func (f *findings) unreachable(err error) {
 	p := explain(err)
-	f.bad("agent", p.message, strings.TrimSuffix(p.hint, "; holdfast doctor looks closer"))
+	f.bad("agent", p.message, p.hint)
 }
 
 // agent asks the agent about itself. It returns an error when there is nothing
@@ -141,6 +143,18 @@ func (f *findings) policy(source string) {
 		return
 	}
 	f.ok("policy", "%s", source)
+}
+
+// forgetDoctor takes out of hints, most of which are for other commands too, that
+// doctor knows more.
+func (f findings) forgetDoctor() {
+	for i := range f {
+		parts := slices.DeleteFunc(strings.Split(f[i].Hint, "; "), func(part string) bool { return strings.Contains(part, "holdfast doctor") })
+		f[i].Hint = strings.Join(parts, "; ")
+		if len(parts) == 0 {
+			f[i].Hint = "holdfast status shows more"
+		}
+	}
 }
 
 func (a *app) printFindings(found findings, asJSON bool) error {

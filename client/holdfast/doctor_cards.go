@@ -18,7 +18,7 @@ const cardsTime = 20 * time.Second
 
 // cards looks at security keys: those that the agent sees, and why it sees none.
 // That a card is not in its reader is nothing wrong; that none could be used is,
-// where keys are on cards.
+// where keys are on cards, or can be nowhere else.
 func (f *findings) cards(ctx context.Context, c *client.Client, m machine, s wire.GetStatusReply) {
 	list, _ := c.Keys(ctx, false) // what is wrong with the keys is said elsewhere
 	if !slices.ContainsFunc(s.Devices, func(d wire.Device) bool { return d.Backend == pivBackend }) {
@@ -27,7 +27,8 @@ func (f *findings) cards(ctx context.Context, c *client.Client, m machine, s wir
 		return
 	}
 	report := f.note
-	if slices.ContainsFunc(list, func(k wire.Key) bool { return k.Place != nil }) {
+	other := slices.ContainsFunc(s.Devices, func(d wire.Device) bool { return d.Backend != pivBackend })
+	if !other || slices.ContainsFunc(list, func(k wire.Key) bool { return k.Place != nil }) {
 		report = f.bad
 	}
 	ctx, cancel := context.WithTimeout(ctx, cardsTime)
@@ -73,33 +74,6 @@ func (f *findings) cardsFault(m machine, report func(subject, message, hint stri
 	}
 }
 
-// polkitHint says who has to be let in. By itself polkit lets in whoever sits in
-// front of the machine.
-func polkitHint(m machine, mode string) string {
-	switch {
-	case mode != "system":
-		return "log in at the machine itself rather than by ssh, or allow your user org.debian.pcsc-lite.access_pcsc and .access_card in /etc/polkit-1/rules.d"
-	case m.exists("/usr/share/polkit-1/rules.d/holdfast.rules"):
-		return "the rule is there: does the agent run as the user holdfast? systemctl restart polkit reads the rules again"
-	}
-	return "/usr/share/polkit-1/rules.d/holdfast.rules of the holdfast package lets the agent in: install it"
-}
-
-// pcscd looks for the service that speaks to readers, and reports what it lacks.
-func (f *findings) pcscd(m machine, report func(subject, message, hint string)) bool {
-	const socket = "/run/pcscd/pcscd.comm"
-	switch {
-	case !m.exists("/usr/sbin/pcscd") && !m.exists("/usr/bin/pcscd"):
-		report("pcscd", "pcscd, which speaks to card readers, is not installed",
-			"apt install pcscd (dnf install pcsc-lite pcsc-lite-ccid; pacman -S pcsclite ccid), then: systemctl enable --now pcscd.socket")
-	case !m.exists(socket):
-		report("pcscd", "pcscd is installed and does not run: there is no "+socket, "systemctl enable --now pcscd.socket")
-	default:
-		return false
-	}
-	return true
-}
-
 // noCardSeen explains why pcscd, which answers, sees no card.
 func (f *findings) noCardSeen(m machine) {
 	switch {
@@ -121,6 +95,11 @@ func (f *findings) card(m machine, card wire.Card) {
 	}
 	switch keys.State(card.State) {
 	case keys.StateReady:
+		if pinSpent(card) {
+			f.bad(subject, fmt.Sprintf("in %s, firmware %s; PIN: %s", card.Reader, card.Firmware, triesOf(card.PINTries, card.DefaultPIN)),
+				fmt.Sprintf("holdfast piv unblock --card %d sets a new PIN, with the PUK; the last try is never spent", card.Serial))
+			break
+		}
 		f.ok(subject, "in %s, firmware %s; PIN: %s", card.Reader, card.Firmware, triesOf(card.PINTries, card.DefaultPIN))
 	case keys.StateAbsent:
 		f.note(subject, card.Reason, card.Hint)
@@ -133,19 +112,48 @@ func (f *findings) card(m machine, card wire.Card) {
 	default:
 		f.bad(subject, fmt.Sprintf("it is %s: %s", card.State, card.Reason), orElse(card.Hint, "take it out and put it in again"))
 	}
-	for _, n := range card.Notes {
-		if n.Message != card.Reason {
+	for _, n := range gathered(card.Notes) {
+		said := n.Message == card.Reason || pinSpent(card) && strings.HasPrefix(n.Hint, "holdfast piv unblock")
+		if !said {
 			f.note(subject, n.Message, n.Hint)
 		}
 	}
 }
 
-// absentCards names the keys whose card is in no reader.
-func (f *findings) absentCards(list []wire.Key, cards []wire.Card) {
-	for _, k := range list {
-		if k.Place != nil && !slices.ContainsFunc(cards, func(card wire.Card) bool { return card.Serial == k.Place.Card }) {
-			f.note("key "+k.Name, fmt.Sprintf("its card, %d, is in no reader", k.Place.Card), "insert it to use the key")
+// pinSpent reports whether no PIN may be tried on a card.
+func pinSpent(card wire.Card) bool { return card.PINTries != nil && *card.PINTries < 2 }
+
+// gathered makes one of the notes that have the same hint.
+func gathered(notes []wire.Notice) []wire.Notice {
+	var all []wire.Notice
+	for _, n := range notes {
+		i := slices.IndexFunc(all, func(before wire.Notice) bool { return n.Hint != "" && before.Hint == n.Hint })
+		if i < 0 {
+			all = append(all, n)
+			continue
 		}
+		all[i].Message += "; " + n.Message
+	}
+	return all
+}
+
+// absentCards names the cards that are in no reader, and the keys on each.
+func (f *findings) absentCards(list []wire.Key, cards []wire.Card) {
+	var serials []uint32
+	names := map[uint32][]string{}
+	for _, k := range list {
+		if k.Place == nil || slices.ContainsFunc(cards, func(card wire.Card) bool { return card.Serial == k.Place.Card }) {
+			continue
+		}
+		serial := k.Place.Card
+		if names[serial] == nil {
+			serials = append(serials, serial)
+		}
+		names[serial] = append(names[serial], k.Name)
+	}
+	for _, serial := range serials {
+		on := names[serial]
+		f.note(fmt.Sprintf("card %d", serial), "it is in no reader; on it: "+strings.Join(on, ", "), "insert it to use "+map[bool]string{true: "the key", false: "the keys"}[len(on) == 1])
 	}
 }
 
@@ -154,22 +162,4 @@ func orElse(text, other string) string {
 		return other
 	}
 	return text
-}
-
-// pinentry looks for a program that the agent can ask for PINs with, where PINs are
-// wanted.
-func (f *findings) pinentry(m machine, list []wire.Key, cards bool) {
-	if !cards && !slices.ContainsFunc(list, func(k wire.Key) bool { return k.PIN }) {
-		return
-	}
-	for _, directory := range []string{"/usr/bin/", "/usr/local/bin/"} {
-		for _, name := range []string{"pinentry", "pinentry-gnome3", "pinentry-qt", "pinentry-gtk-2", "pinentry-curses", "pinentry-tty"} {
-			if m.exists(directory + name) {
-				f.ok("pinentry", "%s%s is there to ask for PINs", directory, name)
-				return
-			}
-		}
-	}
-	f.note("pinentry", "no pinentry is installed, so the agent cannot ask for PINs",
-		"apt install pinentry-curses, for the desktop pinentry-gnome3 or pinentry-qt; holdfast unlock NAME works without")
 }

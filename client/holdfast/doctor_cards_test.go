@@ -132,7 +132,11 @@ func TestDoctorCardFaults(t *testing.T) {
 	for name, test := range map[string]cardCase{
 		"no reader": {func(t *testing.T, a *clienttest.Agent, m machine) { a.Cards = nil }, stateOK, "cards", "none is in any reader", "", 0},
 		"its card elsewhere": {func(t *testing.T, a *clienttest.Agent, m machine) { a.Cards[0].Serial = 8 },
-			stateNote, "key alice", "its card, 7, is in no reader", "insert it", 0},
+			stateNote, "card 7", "it is in no reader; on it: alice", "insert it to use the key", 0},
+		"its PIN blocked": {func(t *testing.T, a *clienttest.Agent, m machine) { cardTries(a, 0) },
+			stateBad, "card 7", "PIN: blocked", "holdfast piv unblock --card 7", 1},
+		"its PIN all but blocked": {func(t *testing.T, a *clienttest.Agent, m machine) { cardTries(a, 1) },
+			stateBad, "card 7", "PIN: 1 try left", "holdfast piv unblock --card 7", 1},
 		"scdaemon past pcscd": {func(t *testing.T, a *clienttest.Agent, m machine) {
 			a.Cards = nil
 			put(t, m, "/sys/bus/usb/devices/1-4/idVendor", "1050\n")
@@ -177,6 +181,79 @@ func TestDoctorCardsUnused(t *testing.T) {
 	agent.Fail(wire.ListCards, &keys.Error{Kind: keys.DeviceAbsent, Message: "pcscd is not running"})
 	if found, code := examineAt(agent.Socket, m); code != exitDone || !found.has(stateNote, "pcscd", "is not installed") {
 		t.Errorf("got code %d and %+v", code, found)
+	}
+}
+
+// An agent that has only cards, and can use none, is of no use.
+func TestDoctorOnlyCards(t *testing.T) {
+	agent, m := withReaders(t)
+	agent.Status.Devices = []wire.Device{{Backend: "piv", Device: "piv", State: "absent", Reason: "pcscd is not running", Hint: "install pcscd, then: systemctl enable --now pcscd.socket"}}
+	check(t, os.Remove(m.path("/usr/sbin/pcscd")))
+	agent.Fail(wire.ListCards, &keys.Error{Kind: keys.DeviceAbsent, Message: "pcscd is not running", Hint: "install pcscd, then: systemctl enable --now pcscd.socket"})
+	if found, code := examineAt(agent.Socket, m); code != exitFailed || !found.has(stateBad, "pcscd", "is not installed") {
+		t.Errorf("got code %d and %+v", code, found)
+	}
+	status := func() string {
+		var rows []string
+		for _, row := range m.statusRows("", agent.Status) {
+			rows = append(rows, strings.Join(row, " "))
+		}
+		return strings.Join(rows, "\n")
+	}
+	if got := status(); !strings.Contains(got, "is not installed") || !strings.Contains(got, "hint: apt install pcscd") {
+		t.Errorf("status: got %q", got)
+	}
+	put(t, m, "/usr/sbin/pcscd", "")
+	check(t, os.Remove(m.path("/run/pcscd/pcscd.comm")))
+	const stopped = "pcscd is installed and does not run"
+	if got := status(); !strings.Contains(got, stopped) || !strings.Contains(got, "hint: systemctl enable --now pcscd.socket") {
+		t.Errorf("status: got %q", got)
+	}
+	var out synced
+	for _, args := range []string{"piv list", "piv setup"} {
+		a := &app{streams: streams{strings.NewReader(""), &out, &out, nil}, patience: usualPatience(), machine: m}
+		root := a.commands()
+		root.SetArgs(append([]string{"--socket", agent.Socket}, strings.Fields(args)...))
+		if code := a.report(root.ExecuteContext(t.Context())); code != 1 || !strings.Contains(out.String(), "error: "+stopped) {
+			t.Errorf("%s: got %d and %q", args, code, out.String())
+		}
+	}
+	put(t, m, "/run/pcscd/pcscd.comm", "")
+	if got := status(); !strings.Contains(got, "pcscd is not running") {
+		t.Errorf("status: got %q", got)
+	}
+}
+
+// Many keys on one card that is elsewhere are one thing, and so are notes with one
+// hint, in doctor as in piv list.
+func TestDoctorGathers(t *testing.T) {
+	card := clienttest.NewCard(7)
+	card.Notes = []wire.Notice{{Message: "the PIN is bad", Hint: "piv setup"}, {Message: "a flaw", Hint: "replace it"}, {Message: "the PUK is bad", Hint: "piv setup"}, {Message: "x"}, {Message: "y"}}
+	agent, m := withReaders(t, card)
+	for _, name := range []string{"alice", "bob", "carol"} {
+		agent.AddKey(name, keys.TLSClient, keys.ES256)
+		agent.Change(name, func(k *wire.Key) { k.Backend, k.Place = "piv", &wire.Place{Card: 8, Slot: "9a"} })
+	}
+	agent.Change("carol", func(k *wire.Key) { k.Place.Card = 9 })
+	found, code := examineAt(agent.Socket, m)
+	if code != exitDone || !found.has(stateNote, "card 8", "on it: alice, bob") || !found.has(stateNote, "card 9", "on it: carol") || !found.has(stateNote, "card 7", "the PIN is bad; the PUK is bad") ||
+		strings.Count(found.hints(), "insert it to use the keys") != 1 || strings.Count(found.hints(), "piv setup") != 1 {
+		t.Errorf("got code %d and %+v", code, found)
+	}
+	command{socket: agent.Socket}.run("piv", "list").want(t, 0, "the PIN is bad; the PUK is bad\n", "note         x\n", "note         y\n")
+}
+
+// Doctor sends nobody to doctor.
+func TestForgetDoctor(t *testing.T) {
+	f := findings{{Hint: "try again; holdfast doctor tells more"}, {Hint: "holdfast doctor says what is wrong"}, {Hint: "a; b"}, {}}
+	f.forgetDoctor()
+	if f[0].Hint != "try again" || f[1].Hint != "holdfast status shows more" || f[2].Hint != "a; b" || f[3].Hint != "" {
+		t.Errorf("got %+v", f)
+	}
+	agent, c := withCards(t)
+	agent.Status.Notices = []wire.Notice{{Message: "a record", Hint: "move it; holdfast doctor says why"}}
+	if got := c.run("doctor"); strings.Contains(got.stdout, "holdfast doctor") || !strings.Contains(got.stdout, "hint: move it\n") {
+		t.Errorf("got %q", got.stdout)
 	}
 }
 

@@ -69,7 +69,7 @@ func (a *app) cardOf(ctx context.Context, c *client.Client, k wire.Key) (wire.Ca
 		return wire.Card{}, nil
 	}
 	if err != nil {
-		return wire.Card{}, err
+		return wire.Card{}, a.machine.aboutPCSCD(err)
 	}
 	i := slices.IndexFunc(cards, func(card wire.Card) bool { return card.Serial == k.Place.Card })
 	if i < 0 {
@@ -81,7 +81,7 @@ func (a *app) cardOf(ctx context.Context, c *client.Client, k wire.Key) (wire.Ca
 	if err := notReady(card); err != nil {
 		return card, err
 	}
-	if card.PINTries != nil && *card.PINTries < 2 {
+	if pinSpent(card) {
 		return card, spent(card, "PIN", *card.PINTries)
 	}
 	return card, nil

@@ -30,7 +30,7 @@ policies, whether the card made it, and its certificate.`,
 		RunE: a.asking(func(ctx context.Context, c *client.Client, _ []string) error {
 			cards, err := c.ListCards(ctx)
 			if err != nil {
-				return err
+				return a.machine.aboutPCSCD(err)
 			}
 			if asJSON {
 				return a.json(cards)
@@ -73,7 +73,7 @@ func (a *app) completeCards(cmd *cobra.Command, _ []string, _ string) ([]string,
 func (a *app) card(ctx context.Context, c *client.Client, serial uint32) (wire.Card, error) {
 	cards, err := c.ListCards(ctx)
 	if err != nil {
-		return wire.Card{}, err
+		return wire.Card{}, a.machine.aboutPCSCD(err)
 	}
 	return pickCard(cards, serial)
 }

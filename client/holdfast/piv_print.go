@@ -62,7 +62,7 @@ func cardRows(card wire.Card) [][]string {
 			true: "it proves which keys it made", false: "it cannot prove that it made a key",
 		}[*card.Attests]})
 	}
-	for _, n := range card.Notes {
+	for _, n := range gathered(card.Notes) {
 		rows = append(rows, withHint([]string{"note", n.Message}, n.Hint)...)
 	}
 	return rows

@@ -22,7 +22,7 @@ func (a *app) statusCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			rows := statusRows(c.Socket(), status)
+			rows := a.machine.statusRows(c.Socket(), status)
 			full := fullStatus{GetStatusReply: status}
 			if brokerThere() {
 				broker, err := a.brokerStatus(ctx, &kubeOptions{})
@@ -41,7 +41,7 @@ func (a *app) statusCommand() *cobra.Command {
 	return cmd
 }
 
-func statusRows(socket string, s wire.GetStatusReply) [][]string {
+func (m machine) statusRows(socket string, s wire.GetStatusReply) [][]string {
 	rows := [][]string{
 		{"agent", fmt.Sprintf("%s, %s mode, process %d, since %s", s.Version, s.Mode, s.PID, when(s.Started))},
 		{"socket", socket},
@@ -51,6 +51,9 @@ func statusRows(socket string, s wire.GetStatusReply) [][]string {
 		{"keys", fmt.Sprintf("%d that you may see", s.Keys)},
 	}
 	for _, d := range s.Devices {
+		if message, hint := m.lackOfPCSCD(); d.Backend == pivBackend && blamesPCSCD(d.Hint) && message != "" {
+			d.Reason, d.Hint = message, hint
+		}
 		rows = append(rows, deviceRows(d)...)
 	}
 	if len(s.Devices) == 0 {

@@ -1,0 +1,58 @@
+package main
+
+import (
+	"strings"
+
+	"holdfast/agent/keys"
+)
+
+// polkitHint says who has to be let in. By itself polkit lets in whoever sits in
+// front of the machine.
+func polkitHint(m machine, mode string) string {
+	switch {
+	case mode != "system":
+		return "log in at the machine itself rather than by ssh, or allow your user org.debian.pcsc-lite.access_pcsc and .access_card in /etc/polkit-1/rules.d"
+	case m.exists("/usr/share/polkit-1/rules.d/holdfast.rules"):
+		return "the rule is there: does the agent run as the user holdfast? systemctl restart polkit reads the rules again"
+	}
+	return "/usr/share/polkit-1/rules.d/holdfast.rules of the holdfast package lets the agent in: install it"
+}
+
+// pcscd reports what the service that speaks to readers lacks, if anything.
+func (f *findings) pcscd(m machine, report func(subject, message, hint string)) bool {
+	message, hint := m.lackOfPCSCD()
+	if message != "" {
+		report("pcscd", message, hint)
+	}
+	return message != ""
+}
+
+// lackOfPCSCD looks for the service that speaks to readers, and says what it lacks.
+// The message is empty where nothing is seen to be wrong.
+func (m machine) lackOfPCSCD() (message, hint string) {
+	const socket = "/run/pcscd/pcscd.comm"
+	switch {
+	case !m.exists("/usr/sbin/pcscd") && !m.exists("/usr/bin/pcscd"):
+		return "pcscd, which speaks to card readers, is not installed",
+			"apt install pcscd (dnf install pcsc-lite pcsc-lite-ccid; pacman -S pcsclite ccid), then: systemctl enable --now pcscd.socket"
+	case !m.exists(socket):
+		return "pcscd is installed and does not run: there is no " + socket, "systemctl enable --now pcscd.socket"
+	}
+	return "", ""
+}
+
+// aboutPCSCD puts what this machine shows of pcscd in place of what the agent said,
+// who cannot see whether it is installed.
+func (m machine) aboutPCSCD(err error) error {
+	e, fromAgent := keys.AsError(err)
+	if !fromAgent || !blamesPCSCD(e.Hint) {
+		return err
+	}
+	if message, hint := m.lackOfPCSCD(); message != "" {
+		return &problem{message, hint, exitFailed, err}
+	}
+	return err
+}
+
+// blamesPCSCD reports whether a hint of the agent's is to start pcscd.
+func blamesPCSCD(hint string) bool { return strings.Contains(hint, "pcscd.socket") }
