@@ -86,6 +86,7 @@ type Agent struct {
 	unlocked  map[keyID]unlocking
 	yeses     map[yes]yesUntil
 	openings  map[*opening]struct{}
+	claims    map[slot]bool
 	open      sync.WaitGroup // connections
 	listeners []*socket.Socket
 	stopped   bool
@@ -112,6 +113,7 @@ func New(o Options) (*Agent, error) {
 		unlocked: map[keyID]unlocking{},
 		yeses:    map[yes]yesUntil{},
 		openings: map[*opening]struct{}{},
+		claims:   map[slot]bool{},
 		reader:   make(chan struct{}, 1),
 		looker:   make(chan struct{}, 1),
 		turned:   tally{most: refusedConnections},

@@ -143,6 +143,9 @@ func (r *request) storeInSlot(ctx context.Context, rec store.Record, p *wire.Ins
 	if err := keys.CheckCardPIN(p.PIN); err != nil {
 		return err
 	}
+	if err := r.mayTry(place.Serial); err != nil {
+		return err
+	}
 	return holder.StoreCertificate(ctx, rec.Material, p.Chain[0], p.PIN)
 }
 

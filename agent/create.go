@@ -39,6 +39,7 @@ func (r *request) createKey(ctx context.Context, p *wire.CreateKeyParameters) (*
 type maker func(ctx context.Context, b keys.Backend, t keys.Template) (keys.Material, error)
 
 func (r *request) adoptKey(ctx context.Context, p *wire.AdoptKeyParameters) (*wire.KeyReply, error) {
+	defer clear(p.PIN)
 	like := &wire.CreateKeyParameters{
 		Name: p.Name, Purpose: p.Purpose, Persistent: p.Persistent, TLS12: p.TLS12, Confirm: p.Confirm, RequestID: p.RequestID,
 	}
@@ -47,6 +48,9 @@ func (r *request) adoptKey(ctx context.Context, p *wire.AdoptKeyParameters) (*wi
 		return nil, err
 	}
 	t.Algorithm, t.RSABits = "", 0 // the file says
+	if err := r.agent.adopted(p, &t); err != nil {
+		return nil, err
+	}
 	rec, err := r.newRecord(like, t)
 	if err != nil {
 		return nil, err
@@ -136,10 +140,10 @@ func (r *request) add(ctx context.Context, op policy.Operation, rec store.Record
 	if err := r.permit(e); err != nil {
 		return nil, err
 	}
-	if t.Card.PINPolicy != "" {
-		err = r.addOnCard(ctx, patience, d, &rec, t, do)
+	if _, ok := d.backend.(keys.CardHolder); ok {
+		err = r.addOnCard(ctx, patience, d, job{op, &rec, t, do})
 	} else {
-		err = r.addOn(ctx, d.ofCard(t.Card.Serial), &rec, t, do)
+		err = r.addOn(ctx, station{device: d}, job{op, &rec, t, do})
 	}
 	if old, ok := r.agent.Store.Get(rec.Owner.UID, rec.Name); err != nil && ok && repeats(old, rec) {
 		rec, err = old, nil // the first call was still at it when this one began

@@ -69,3 +69,13 @@ func (a *Agent) Yeses() int {
 	defer a.mu.Unlock()
 	return len(a.yeses)
 }
+
+// Claims returns how many slots are claimed by who makes a key in them.
+func (a *Agent) Claims() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.claims)
+}
+
+// CardOf returns the card that a file to adopt names.
+func CardOf(file []byte) uint32 { return cardOf(file) }

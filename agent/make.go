@@ -3,6 +3,8 @@ package agent
 import (
 	"bytes"
 	"context"
+	"errors"
+	"fmt"
 	"time"
 
 	"holdfast/agent/keys"
@@ -10,14 +12,35 @@ import (
 	"holdfast/agent/store"
 )
 
+// A job is a key that is to be made or adopted.
+type job struct {
+	op  policy.Operation
+	rec *store.Record
+	t   keys.Template
+	do  maker
+}
+
 // addOn makes the key on d, stores the record and has the key sign. When a step
 // fails, those before it are undone.
-func (r *request) addOn(ctx context.Context, at station, rec *store.Record, t keys.Template, do maker) error {
-	d := at.device
-	m, err := r.made(ctx, at, t, do)
+func (r *request) addOn(ctx context.Context, at station, j job) error {
+	m, err := r.made(ctx, at, j.t, j.do)
 	if err != nil {
 		return err
 	}
+	if err = r.finish(ctx, at.device, j, m); err != nil && m.Card != nil && !adopts(j.t) {
+		return leftOn(*m.Card, j.rec.Name, err)
+	}
+	return err
+}
+
+// finish does with a key that is made what is left to do.
+func (r *request) finish(ctx context.Context, d *device, j job, m keys.Material) error {
+	rec := j.rec
+	release, err := r.claimMade(m, j.t)
+	if err != nil {
+		return err
+	}
+	defer release()
 	if r.agent.known(m.Public) { // nothing to undo: what the device holds belongs to the record that is there
 		return &keys.Error{
 			Kind: keys.Denied, Message: "this key is in use already, by this or another name, and its purpose stays what it is",
@@ -32,13 +55,35 @@ func (r *request) addOn(ctx context.Context, at station, rec *store.Record, t ke
 	}
 	err = d.of(m).do(ctx, r.caller(), func(ctx context.Context) error { return d.backend.Persist(ctx, m) })
 	if err == nil {
-		err = r.trial(ctx, d, *rec, t.PIN)
+		err = r.trial(ctx, d, *rec, j.t.PIN)
 	}
 	if err != nil {
 		return r.undo(d, m, err, *rec)
 	}
 	*rec, _ = r.agent.Store.Get(rec.Owner.UID, rec.Name)
 	return nil
+}
+
+// unfinished is why a key was not finished that is on its card all the same.
+type unfinished struct{ err *keys.Error }
+
+// Error returns why.
+func (u *unfinished) Error() string { return u.err.Error() }
+
+// Unwrap returns why.
+func (u *unfinished) Unwrap() error { return u.err }
+
+// leftOn says where a new key is that could not be finished: nothing but another
+// key removes one from a card.
+func leftOn(p keys.Place, name string, why error) error {
+	said := keys.Error{Kind: keys.KindOf(why), Message: "the new key could not be finished", Err: why}
+	if e, ok := keys.AsError(why); ok {
+		said = *e
+	} else if errors.Is(why, context.DeadlineExceeded) {
+		said = keys.Error{Kind: keys.Deadline, Message: "the request took too long"}
+	}
+	said.Hint = fmt.Sprintf("a new key is in slot %s of card %d: `holdfast key adopt %s --slot %s`", p.Slot, p.Serial, name, p.Slot)
+	return &unfinished{&said}
 }
 
 // made has do make a key. The PIN that it gets is its own, to be wiped when it is
@@ -107,7 +152,7 @@ func describe(rec *store.Record, m keys.Material, s keys.Status) error {
 const trialMessage = "holdfast: a new key signs for the first time\x00"
 
 // trial has a new key sign once. A key with a PIN is unlocked for that and
-// locked again.
+// locked again. Who did not touch the card in time gets a second chance.
 func (r *request) trial(ctx context.Context, d *device, rec store.Record, pin []byte) error {
 	s, err := keys.SchemeFor(rec.Algorithm, rec.Purpose)
 	if err != nil {
@@ -125,7 +170,12 @@ func (r *request) trial(ctx context.Context, d *device, rec store.Record, pin []
 			return err
 		}
 	}
-	_, err = r.signature(ctx, policy.Create, rec, s, []byte(trialMessage), func() error { return nil })
+	for range 2 {
+		_, err = r.signature(ctx, policy.Create, rec, s, []byte(trialMessage), func() error { return nil })
+		if keys.KindOf(err) != keys.TouchTimeout {
+			break
+		}
+	}
 	return err
 }
 

@@ -6,9 +6,6 @@ import (
 	"slices"
 
 	"holdfast/agent/keys"
-	"holdfast/agent/policy"
-	"holdfast/agent/prompt"
-	"holdfast/agent/store"
 	"holdfast/agent/wire"
 )
 
@@ -72,40 +69,75 @@ func withCardPIN(t keys.Template, pin []byte) keys.Template {
 	return t
 }
 
+// adopted completes the template of a key that is taken on with its card, and the
+// card's PIN: the file that names the key is no secret, and proves nothing.
+func (a *Agent) adopted(p *wire.AdoptKeyParameters, t *keys.Template) error {
+	d, err := a.device(p.Backend)
+	if err != nil {
+		return nil // as in placed
+	}
+	if _, ok := d.backend.(keys.CardHolder); ok {
+		t.Card.Serial = cardOf([]byte(p.File))
+	} else if len(p.PIN) > 0 {
+		return &keys.Error{Kind: keys.BadRequest, Message: fmt.Sprintf("backend %s has no cards: a PIN has nothing to do here", d.backend.Name()), Hint: "leave the PIN out"}
+	}
+	if len(p.PIN) == 0 {
+		return nil
+	}
+	*t = withCardPIN(*t, p.PIN)
+	return keys.CheckCardPIN(p.PIN)
+}
+
 // addOnCard is addOn with a card's PIN, asked for when the caller gave none.
 // Patience ends when the caller leaves; what the card has begun goes on.
-func (r *request) addOnCard(ctx, patience context.Context, d *device, rec *store.Record, t keys.Template, do maker) error {
-	if len(t.Card.PIN) == 0 && t.Card.PINPolicy == keys.PolicyNever && len(t.Card.ManagementKey) > 0 {
-		return r.addOn(ctx, d.ofCard(t.Card.Serial), rec, t, do)
-	}
+func (r *request) addOnCard(ctx, patience context.Context, d *device, j job) error {
 	holder := d.backend.(keys.CardHolder)
-	serial, err := soleCard(patience, holder, t.Card.Serial)
+	serial, err := soleCard(patience, holder, j.t.Card.Serial)
 	if err != nil {
 		return err
 	}
-	t.Card.Serial = serial
+	j.t.Card.Serial = serial
+	if j.t.Card.Slot != "" {
+		release, err := r.claim(slot{serial, j.t.Card.Slot}, true)
+		if err != nil {
+			return err
+		}
+		defer release()
+	}
+	if len(j.t.Card.PIN) == 0 && j.t.Card.PINPolicy == keys.PolicyNever && len(j.t.Card.ManagementKey) > 0 {
+		return r.addOn(ctx, d.ofCard(serial), j)
+	}
+	if err := r.mayTry(serial); err != nil {
+		return err
+	}
 	try := func(pin []byte) error {
 		if err := keys.CheckCardPIN(pin); err != nil {
 			return &noPIN{err}
 		}
-		return r.addOn(ctx, d.ofCard(serial), rec, withCardPIN(t, pin), do)
+		with := j
+		with.t = withCardPIN(j.t, pin)
+		return r.addOn(ctx, d.ofCard(serial), with)
 	}
-	if len(t.Card.PIN) > 0 {
-		return try(t.Card.PIN)
+	if len(j.t.Card.PIN) > 0 {
+		return try(j.t.Card.PIN)
 	}
-	const wants, hint = "making a key on a card takes the card's PIN", "give it on a terminal, or with `holdfast key create --pin-fd 3 3<FILE`"
+	return r.askCardPIN(patience, holder, j, try)
+}
+
+// askCardPIN has a person asked for the PIN of the card that j is on, for try.
+func (r *request) askCardPIN(ctx context.Context, h keys.CardHolder, j job, try func(pin []byte) error) error {
+	wants, hint := "making a key on a card takes the card's PIN", "give it on a terminal, or with `holdfast key create --pin-fd 3 3<FILE`"
+	if adopts(j.t) {
+		wants, hint = "adopting a key on a card takes the card's PIN", "give it where a person can be asked"
+	}
 	if r.agent.Person == nil {
 		return &keys.Error{Kind: keys.PINRequired, Message: wants, Hint: hint}
 	}
-	left := func(ctx context.Context) (int, error) { return cardTries(ctx, holder, serial) }
-	err = r.agent.untilRight(patience, r.cardSubject(serial, *rec), left, try)
-	return explained(err, keys.PINRequired, wants, hint)
-}
-
-func (r *request) cardSubject(serial uint32, rec store.Record) prompt.Subject {
-	s := r.subject(policy.Create, rec)
+	serial := j.t.Card.Serial
+	s := r.subject(j.op, *j.rec)
 	s.Device, s.Secret = cardName(serial), secretOfCard(serial)
-	return s
+	left := func(ctx context.Context) (int, error) { return cardTries(ctx, h, serial) }
+	return explained(r.agent.untilRight(ctx, s, left, try), keys.PINRequired, wants, hint)
 }
 
 // cardTries is how many wrong PINs may still be sent to a whole card.

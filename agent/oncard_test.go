@@ -165,7 +165,7 @@ func TestOtherFailuresCostNoTry(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 4 {
-		wantKind(t, r.call(wire.CreateKey, onCard("b", slot), nil), keys.BadRequest) // the slot is taken
+		wantKind(t, r.call(wire.CreateKey, onCard("b", slot), nil), keys.Denied) // the slot is taken
 	}
 	if err := r.call(wire.CreateKey, onCard("b"), nil); err != nil {
 		t.Error(err)

@@ -122,8 +122,9 @@ func (a *Agent) untilRight(ctx context.Context, s prompt.Subject, left tries, pr
 // is empty where that is no use.
 func whyAgain(err error) string {
 	var no *noPIN
+	var made *unfinished
 	switch {
-	case errors.Is(err, errShut): // it was right
+	case errors.Is(err, errShut), errors.As(err, &made): // it was right
 		return ""
 	case errors.As(err, &no):
 		return err.Error()

@@ -195,6 +195,7 @@ type AdoptKeyParameters struct {
 	Purpose       string   `json:"purpose"`
 	File          string   `json:"file"`
 	Backend       string   `json:"backend,omitempty"`
+	PIN           []byte   `json:"pin,omitempty"`
 	AllowImported bool     `json:"allowImported,omitempty"`
 	Persistent    bool     `json:"persistent,omitempty"`
 	TLS12         bool     `json:"tls12,omitempty"`

@@ -85,6 +85,9 @@ func (a *Agent) export(p wire.NameParameters) (wire.ExportKeyReply, error) {
 }
 
 func (a *Agent) adopt(p wire.AdoptKeyParameters) (wire.KeyReply, error) {
+	if len(p.PIN) > 0 && string(p.PIN) != CardPIN {
+		return wire.KeyReply{}, errWrongPIN
+	}
 	k, err := a.create(wire.CreateKeyParameters{Name: p.Name, Purpose: p.Purpose, RequestID: p.RequestID})
 	if err == nil {
 		k.Imported, k.Confirm = p.AllowImported, p.Confirm

@@ -152,7 +152,7 @@ func (c *MemoryCards) Export(m keys.Material) ([]byte, error) {
 }
 
 // Import implements keys.Backend. The first card that takes the file has the
-// key.
+// key, and wants its PIN.
 func (c *MemoryCards) Import(ctx context.Context, t keys.Template, file []byte, allowImported bool) (keys.Material, error) {
 	_, err := c.present(0)
 	if keys.KindOf(err) == keys.DeviceAbsent {
@@ -162,7 +162,7 @@ func (c *MemoryCards) Import(ctx context.Context, t keys.Template, file []byte, 
 	for _, card := range c.there() {
 		m, failed := card.Memory.Import(ctx, t, file, allowImported)
 		if failed == nil {
-			return m, nil
+			return m, card.opened(keys.Template{PIN: t.PIN, Card: keys.OnCard{PIN: t.Card.PIN}})
 		}
 		err = failed
 	}

@@ -1,0 +1,103 @@
+package agent
+
+import (
+	"encoding/pem"
+	"fmt"
+	"strconv"
+
+	"holdfast/agent/keys"
+	"holdfast/agent/policy"
+	"holdfast/agent/store"
+)
+
+// A slot is one of a card's. It has one key, and so one record: a second one would
+// make another user's key its owner's as well, or end it.
+type slot struct {
+	serial uint32
+	name   string
+}
+
+func (s slot) String() string { return fmt.Sprintf("slot %s of card %d", s.name, s.serial) }
+
+// claim keeps a slot for who makes or adopts a key in it, until release is called:
+// when the record is stored. It refuses a slot that somebody else claims and,
+// where taken counts, one that a record of anybody has.
+func (r *request) claim(s slot, taken bool) (release func(), err error) {
+	a := r.agent
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.claims[s] {
+		return nil, &keys.Error{Kind: keys.Busy, Message: "somebody else makes or adopts a key in " + s.String(), Hint: "try again later, or choose another slot"}
+	}
+	if rec, ok := a.recordIn(s); ok && taken {
+		hint := "choose another slot; or the owner of that key deletes it first: `holdfast key delete NAME`"
+		if rec.Owner.UID == r.conn.peer.UID {
+			hint = "choose another slot, or `holdfast key delete " + rec.Name + "` first"
+		}
+		return nil, &keys.Error{Kind: keys.Denied, Message: s.String() + " holds a key of this agent", Hint: hint}
+	}
+	a.claims[s] = true
+	return func() {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		delete(a.claims, s)
+	}, nil
+}
+
+func (a *Agent) recordIn(s slot) (store.Record, bool) {
+	for _, rec := range a.Store.List() {
+		if p := rec.Material.Card; p != nil && p.Serial == s.serial && p.Slot == s.name {
+			return rec, true
+		}
+	}
+	return store.Record{}, false
+}
+
+// claimMade claims the slot that a key turned out to be in, where it was not
+// asked for by name. A card chose an empty one for a new key: a record that
+// has it is of a key that is lost.
+func (r *request) claimMade(m keys.Material, t keys.Template) (release func(), err error) {
+	if m.Card == nil || t.Card.Slot != "" {
+		return func() {}, nil
+	}
+	return r.claim(slot{m.Card.Serial, m.Card.Slot}, adopts(t))
+}
+
+// adopts reports whether a key of template t is there already: its file says what
+// it is.
+func adopts(t keys.Template) bool { return t.Algorithm == "" }
+
+// mayTry refuses a PIN for a card with which the caller has nothing to do: wrong
+// ones block it for everybody. On a machine's agent that takes a key on the card, or
+// that the caller looks after cards.
+func (r *request) mayTry(serial uint32) error {
+	if !r.agent.System || r.decide(policy.ManageCards, "", r.self()).Allowed {
+		return nil
+	}
+	for _, rec := range r.agent.Store.List() {
+		if p := rec.Material.Card; p != nil && p.Serial == serial && rec.Owner.UID == r.conn.peer.UID {
+			return nil
+		}
+	}
+	return &keys.Error{
+		Kind: keys.Denied, Message: fmt.Sprintf("uid %d has no key on card %d and may not manage cards", r.conn.peer.UID, serial),
+		Hint: "who may manage-cards by policy makes or adopts the first one; `holdfast policy check` names the rule that decides",
+	}
+}
+
+// cardReference is the type of a PEM block that names a key on a card; package piv
+// reads the rest of it.
+const cardReference = "HOLDFAST PIV KEY"
+
+// cardOf returns the card that a file to adopt names, 0 for none.
+func cardOf(file []byte) uint32 {
+	block, _ := pem.Decode(file)
+	if block == nil || block.Type != cardReference {
+		return 0
+	}
+	serial, err := strconv.ParseUint(block.Headers["Card"], 10, 32)
+	if err != nil {
+		return 0
+	}
+	return uint32(serial)
+}
