@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -21,6 +22,7 @@ type adoptOptions struct {
 	wire.AdoptKeyParameters
 	slot, confirm string
 	card          uint32
+	source        secretSource
 	json          bool
 }
 
@@ -31,6 +33,7 @@ func (a *app) keyAdopt() *cobra.Command {
 		Long: `Takes a key from a file: a TSS2 PRIVATE KEY (PEM), as tpm2-openssl, ssh-tpm-agent
 and holdfast key export write it, or what holdfast key export writes for a key on a
 card. FILE may be - for stdin. With --slot it takes the key in that slot of a card.
+For a key on a card the card's PIN is asked for: its keys are for who knows it.
 
 A key that was not made inside the device, or that can do more than sign, or of
 which a card cannot prove that it made it, is refused unless --allow-imported is
@@ -56,6 +59,7 @@ given, and is shown as imported ever after.`,
 	f.BoolVar(&o.TLS12, "tls12", false, "let the key sign TLS 1.2 too")
 	slotFlag(cmd, &o.slot, "the `SLOT` of a card that holds the key, instead of a file")
 	a.cardFlag(cmd, &o.card)
+	o.source.flag(cmd, "pin-fd", "PIN")
 	confirmFlag(cmd, &o.confirm)
 	jsonFlag(cmd, &o.json)
 	return cmd
@@ -86,40 +90,58 @@ func (o *adoptOptions) check() (err error) {
 
 func (a *app) adopt(ctx context.Context, c *client.Client, o *adoptOptions, args []string) (err error) {
 	o.Name = args[0]
+	var card wire.Card
 	if o.slot == "" {
 		o.File, err = a.readKeyFile(args[1])
-		if o.Backend == "" && isCardReference(o.File) {
-			o.Backend = pivBackend
-		}
-	} else {
-		o.File, err = a.slotReference(ctx, c, o.card, o.slot)
+	} else if card, err = a.card(ctx, c, o.card); err == nil {
+		o.File, err = slotReference(card, o.slot)
 	}
 	if err != nil {
 		return err
 	}
-	if o.Backend == pivBackend { // the key may sign once
-		defer a.expectTouch(ctx, c, o.Name, nil)()
+	defer func() { clear(o.PIN) }()
+	if serial := referenceCard(o.File); serial != 0 {
+		o.Backend = pivBackend
+		if err := a.adoptPIN(ctx, c, o, serial); err != nil {
+			return err
+		}
+		defer a.expectTouch(ctx, c, o.Name, &wire.OnCard{Card: serial})() // the key may sign once
+	} else if o.source.given() {
+		return usagef("", "--pin-fd is for keys on a card")
 	}
 	k, err := c.AdoptKey(ctx, o.AdoptKeyParameters)
 	if err != nil {
-		return err
+		return wrongSecret(err, "PIN")
 	}
+	a.tellYes(k)
 	return a.showKey(ctx, c, k, o.json)
+}
+
+// adoptPIN reads the PIN of the card that a key is on.
+func (a *app) adoptPIN(ctx context.Context, c *client.Client, o *adoptOptions, serial uint32) error {
+	card, err := a.card(ctx, c, serial)
+	if err == nil {
+		o.PIN, err = a.present(ctx, &o.source, card, "PIN", card.PINTries)
+	}
+	return err
 }
 
 // cardReference is the type of a PEM block that names a key on a card.
 const cardReference = "HOLDFAST PIV KEY"
 
-func isCardReference(file string) bool {
-	return strings.Contains(file, "-----BEGIN "+cardReference+"-----")
+// referenceCard returns the serial number in a file that names a key on a card, or
+// 0 for any other file.
+func referenceCard(file string) uint32 {
+	block, _ := pem.Decode([]byte(file))
+	if block == nil || block.Type != cardReference {
+		return 0
+	}
+	serial, _ := strconv.ParseUint(block.Headers["Card"], 10, 32) // the agent says what is wrong with it
+	return uint32(serial)
 }
 
 // slotReference builds what `key export` would write for the key in a slot.
-func (a *app) slotReference(ctx context.Context, c *client.Client, serial uint32, slot string) (string, error) {
-	card, err := a.card(ctx, c, serial)
-	if err != nil {
-		return "", err
-	}
+func slotReference(card wire.Card, slot string) (string, error) {
 	i := slices.IndexFunc(card.Slots, func(s wire.CardSlot) bool { return s.Slot == slot })
 	if i < 0 {
 		return "", &problem{fmt.Sprintf("slot %s of card %d is empty", slot, card.Serial), "holdfast piv list shows what is in the slots; holdfast key create makes a key", exitFailed, nil}

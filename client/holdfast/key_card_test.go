@@ -178,8 +178,11 @@ func TestConfirm(t *testing.T) {
 func TestAdoptSlot(t *testing.T) {
 	card := usedCard(t)
 	agent, c := withCards(t, card)
-	c.run("key", "adopt", "alice", "--slot", "9a", "--purpose", "tls-client", "--allow-imported").want(t, 0, "imported")
-	c.run("key", "adopt", "bob", "--slot", "82", "--card", "12345678", "--purpose", "tls-client").want(t, 0, "bob")
+	c.stdin = clienttest.CardPIN
+	c.run("key", "adopt", "alice", "--slot", "9a", "--purpose", "tls-client", "--allow-imported", "--pin-fd", "0").want(t, 0, "imported")
+	p := openPTY(t)
+	p.answer(t, "The PIN of card 12345678 (3 tries left): ", clienttest.CardPIN+"\n")
+	p.command(t, agent.Socket).run("key", "adopt", "bob", "--slot", "82", "--card", "12345678", "--purpose", "tls-client").want(t, 0, "bob")
 	for i, slot := range []string{"9a", "82"} {
 		var sent, again wire.AdoptKeyParameters
 		check(t, json.Unmarshal(agent.Calls(wire.AdoptKey)[i].Parameters, &sent))
@@ -187,17 +190,38 @@ func TestAdoptSlot(t *testing.T) {
 		if block == nil || len(rest) != 0 || block.Type != "HOLDFAST PIV KEY" || block.Headers["Card"] != "12345678" || block.Headers["Slot"] != slot || len(block.Headers) != 2 {
 			t.Fatalf("slot %s: got file %q", slot, sent.File)
 		}
-		if !slices.Equal(block.Bytes, card.Slots[0].PublicKey) || sent.Backend != "piv" || sent.AllowImported != (i == 0) {
+		if !slices.Equal(block.Bytes, card.Slots[0].PublicKey) || sent.Backend != "piv" || sent.AllowImported != (i == 0) || string(sent.PIN) != clienttest.CardPIN {
 			t.Errorf("slot %s: got %+v on the wire", slot, sent)
 		}
-		c.run("key", "adopt", "again"+slot, file(t, []byte(sent.File)), "--purpose", "tls-client").want(t, 0)
+		c.run("key", "adopt", "again"+slot, file(t, []byte(sent.File)), "--purpose", "tls-client", "--pin-fd", "0").want(t, 0)
 		check(t, json.Unmarshal(agent.Calls(wire.AdoptKey)[2+i].Parameters, &again))
-		if again.Backend != "piv" || again.File != sent.File {
+		if again.Backend != "piv" || again.File != sent.File || string(again.PIN) != clienttest.CardPIN {
 			t.Errorf("slot %s from a file: got %+v on the wire", slot, again)
 		}
 	}
 	c.run("key", "adopt", "carol", "--slot", "9d", "--purpose", "tls-client").want(t, 1, "slot 9d of card 12345678 is empty", "holdfast piv list")
 	c.run("key", "adopt", "carol", "--slot", "9c", "--purpose", "tls-client").want(t, 1, "does not tell which key is in slot 9c", "put its certificate")
+}
+
+// Whose PIN is wanted is looked at first, and a wrong one has a next step.
+func TestAdoptPIN(t *testing.T) {
+	agent, c := withCards(t, usedCard(t))
+	args := []string{"key", "adopt", "alice", "--slot", "9a", "--purpose", "tls-client"}
+	c.run(args...).want(t, 5, "the PIN is needed, and there is no terminal", "--pin-fd 3 3<FILE")
+	c.stdin = "12345"
+	c.run(append(args, "--pin-fd", "0")...).want(t, 1, "the PIN is too short")
+	c.stdin = "135799"
+	agent.Fail(wire.AdoptKey, &keys.Error{Kind: keys.PINRequired, Message: "the PIN is wrong"})
+	c.run(append(args, "--pin-fd", "0")...).want(t, 5, "the PIN is wrong", "hint: try again; holdfast piv unblock")
+	cardTries(agent, 1)
+	c.run(args...).want(t, 5, "one try of its PIN left", "holdfast piv unblock")
+	if n := len(agent.Calls(wire.AdoptKey)); n != 1 {
+		t.Errorf("%d PINs were sent, want 1", n)
+	}
+	reference := "-----BEGIN HOLDFAST PIV KEY-----\nCard: 8\n\nAA==\n-----END HOLDFAST PIV KEY-----\n"
+	c.run("key", "adopt", "alice", file(t, []byte(reference)), "--purpose", "tls-client").want(t, 1, "card 8 is in no reader")
+	c.stdin = "-----BEGIN TSS2 PRIVATE KEY-----\n-----END TSS2 PRIVATE KEY-----\n"
+	c.run("key", "adopt", "alice", "-", "--purpose", "tls-client", "--pin-fd", "0").want(t, 2, "--pin-fd is for keys on a card")
 }
 
 // What needs a card's PIN is not done behind a person's back by a renewal.
