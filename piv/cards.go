@@ -70,7 +70,8 @@ func (p *PIV) inspect(ctx context.Context, c card) keys.Card {
 	}
 	found := *reply.Card
 	found.Serial, found.Reader, found.Firmware, found.State = c.serial, c.reader, c.firmware, keys.StateReady
-	found.Attests = p.attests(ctx, c, found)
+	attests := p.attests(c, reply.Attester) == nil
+	found.Attests = &attests
 	c.worker.learn(found.PINTries, nil)
 	return noted(found)
 }
@@ -79,24 +80,6 @@ func (p *PIV) inspect(ctx context.Context, c card) keys.Card {
 // its certificate.
 func (p *PIV) inspecting() patience {
 	return patience{limit: p.config.limits.inspect, grace: p.config.limits.grace, repeat: true}
-}
-
-// attests has the card prove that it made one of its keys, if it says so of any.
-func (p *PIV) attests(ctx context.Context, c card, found keys.Card) *bool {
-	for _, s := range found.Slots {
-		if s.Generated == nil || !*s.Generated || s.Public == nil {
-			continue
-		}
-		reply, _, err := c.worker.ask(ctx, c.serial, wire.Request{Op: wire.Slot, Slot: s.Slot, Attest: true}, p.reading())
-		if err != nil {
-			return nil
-		}
-		k := key{public: s.Public, record: record{Serial: c.serial, Slot: s.Slot, Firmware: c.firmware, Attestation: reply.Attestation}}
-		k.PINPolicy, k.TouchPolicy = attestation.AnyPolicy, attestation.AnyPolicy
-		good := k.proven(p.config.Roots) == nil
-		return &good
-	}
-	return nil
 }
 
 // fewTries is how many tries of a PIN or PUK are few.

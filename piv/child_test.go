@@ -210,6 +210,15 @@ func TestTouchAbandoned(t *testing.T) {
 	}
 }
 
+// TestCutOffWhileGenerating: nobody knows whether the card has made the key.
+func TestCutOffWhileGenerating(t *testing.T) {
+	s := newScript(t)
+	b := s.open(t)
+	s.order(wire.Generate, "crash")
+	_, err := b.Create(soon(t), keys.Template{Purpose: keys.TLSClient, Algorithm: keys.ES256, Card: keys.OnCard{Slot: "90", AllowUnattested: true}})
+	wantError(t, "create", err, keys.DeviceFailed, "a new key may be in slot 90 of card 7", "holdfast key adopt NAME --slot 90")
+}
+
 // TestTouchHangs: a card that does not even give up its wait loses its child.
 func TestTouchHangs(t *testing.T) {
 	s := newScript(t)

@@ -2,9 +2,11 @@ package piv
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"holdfast/agent/keys"
+	"holdfast/piv/attestation"
 	"holdfast/piv/wire"
 )
 
@@ -13,8 +15,9 @@ import (
 // is lost only when the template says so. The card's management key comes from the
 // template, or from the card, where its PIN opens it.
 //
-// Whatever fails after the key was made leaves it in its slot, unused: cards
-// before firmware 5.7 cannot remove a key.
+// A card that cannot prove that it makes a key is refused before it makes one,
+// unless that is allowed. Whatever fails after the key was made leaves it in its
+// slot, which the error names: cards before firmware 5.7 cannot remove a key.
 func (p *PIV) Create(ctx context.Context, t keys.Template) (keys.Material, error) {
 	request, err := asked(t)
 	if err != nil {
@@ -27,17 +30,64 @@ func (p *PIV) Create(ctx context.Context, t keys.Template) (keys.Material, error
 	if err := able(c.firmware, t.Algorithm, request.RSABits); err != nil {
 		return keys.Material{}, err
 	}
-	if request.Slot == "" {
-		if request.Slot, err = p.freeSlot(ctx, c); err != nil {
-			return keys.Material{}, err
-		}
-	}
-	limits := p.config.limits
-	reply, _, err := c.worker.ask(ctx, c.serial, request, patience{limit: limits.generate, grace: limits.grace})
-	if err != nil {
+	if err := p.prepare(ctx, c, t, &request); err != nil {
 		return keys.Material{}, err
 	}
-	return p.made(c, t, request, reply)
+	limits := p.config.limits
+	reply, child, err := c.worker.ask(ctx, c.serial, request, patience{limit: limits.generate, grace: limits.grace})
+	if err != nil {
+		if child != nil && (ctx.Err() != nil || errors.As(err, new(*deathError))) {
+			err = leaves(err, "a new key may be", c.serial, request.Slot)
+		}
+		return keys.Material{}, err
+	}
+	m, err := p.made(c, t, request, reply)
+	if err != nil {
+		return keys.Material{}, leaves(err, "a new key is", c.serial, request.Slot)
+	}
+	return m, nil
+}
+
+// leaves adds to err what is on the card all the same.
+func leaves(err error, what string, serial uint32, slot string) error {
+	w := wire.FromError(err)
+	w.Leaves(what, slot, serial)
+	e := w.Keys()
+	e.Err = err
+	return e
+}
+
+// prepare has the card show that it can prove what it makes, and chooses a slot
+// where the request leaves that open.
+func (p *PIV) prepare(ctx context.Context, c card, t keys.Template, request *wire.Request) error {
+	if request.Slot != "" && t.Card.AllowUnattested {
+		return nil
+	}
+	reply, _, err := c.worker.ask(ctx, c.serial, wire.Request{Op: wire.Inspect}, p.inspecting())
+	if err != nil {
+		return err
+	}
+	if reply.Card == nil {
+		return silent("itself")
+	}
+	if !t.Card.AllowUnattested {
+		if err := p.attests(c, reply.Attester); err != nil {
+			return err
+		}
+	}
+	if request.Slot == "" {
+		request.Slot, err = freeSlot(reply.Card, c)
+	}
+	return err
+}
+
+// attests returns an error unless f9 is the certificate of a card whose statements
+// are trusted here.
+func (p *PIV) attests(c card, f9 []byte) error {
+	if len(f9) == 0 {
+		return unproven(c.serial)
+	}
+	return attestation.VerifyAttester(f9, p.config.Roots)
 }
 
 // silent is the error of a reply in which something is missing.
@@ -47,16 +97,9 @@ func silent(what string) error {
 
 // freeSlot returns a slot with nothing in it. 9c, 9d and 9e are for signatures of
 // documents, decryption and doors: nobody is given them unasked.
-func (p *PIV) freeSlot(ctx context.Context, c card) (string, error) {
-	reply, _, err := c.worker.ask(ctx, c.serial, wire.Request{Op: wire.Inspect}, p.inspecting())
-	if err != nil {
-		return "", err
-	}
-	if reply.Card == nil {
-		return "", silent("itself")
-	}
+func freeSlot(found *keys.Card, c card) (string, error) {
 	taken := map[string]bool{}
-	for _, s := range reply.Card.Slots {
+	for _, s := range found.Slots {
 		taken[s.Slot] = true
 	}
 	if !taken["9a"] {

@@ -86,8 +86,8 @@ func TestFactoryCard(t *testing.T) {
 	_, err := b.Create(soon(t), keys.Template{Purpose: keys.TLSClient, Algorithm: keys.ES256, Card: keys.OnCard{PIN: []byte("123456")}})
 	wantError(t, "create", err, keys.BadRequest, "factory", "holdfast piv setup --card 1")
 	list, err := b.Cards(soon(t))
-	if err != nil || len(list) != 1 || len(list[0].Notes) < 3 || list[0].DefaultPIN == nil || !*list[0].DefaultPIN {
-		t.Fatalf("cards: %+v, %v, want three notes on the factory's secrets", list, err)
+	if err != nil || len(list) != 1 || len(list[0].Notes) < 3 || list[0].Attests == nil || !*list[0].Attests || list[0].DefaultPIN == nil || !*list[0].DefaultPIN {
+		t.Fatalf("cards: %+v, %v, want three notes on the factory's secrets, and that it attests before it has a key", list, err)
 	}
 	for name, s := range map[string]keys.CardSetUp{
 		"the same PIN":    {PIN: []byte("123456"), PUK: []byte(rightPUK)},
@@ -132,15 +132,19 @@ func TestAttestation(t *testing.T) {
 	} {
 		card.Forge(forge)
 		_, err := b.Create(soon(t), ask)
-		wantError(t, name, err, keys.KeyMismatch)
+		wantError(t, name, err, keys.KeyMismatch, "a new key is in slot 9a of card 1", "holdfast key adopt NAME --slot 9a")
 		card.Forge(nil)
 	}
 	b.Close() // lets go of the card
 	c := config(t, rig)
 	c.Roots = attestation.Genuine()
 	strict := openPIV(t, c)
+	card.Forget()
 	_, err = strict.Create(soon(t), ask)
 	wantError(t, "a card that is not genuine", err, keys.KeyMismatch, "piv-roots")
+	if n := card.Count(pivcard.Generate) + card.PINTries(); n != 0 {
+		t.Errorf("a card that is not genuine was sent %d GENERATE and VERIFY", n)
+	}
 	ask.Card.AllowUnattested = true
 	m, err := strict.Create(soon(t), ask)
 	if err != nil || m.Card.Attested || m.Imported {

@@ -47,8 +47,6 @@ func TestCardLies(t *testing.T) {
 		t.Fatal(err)
 	}
 	ask.Card.AllowUnattested = false
-	s.order(wire.Generate, "lie: statement")
-	wantError(t, "a statement that is none", calls[wire.Generate](), keys.BadRequest)
 	wantError(t, "no statement", calls[wire.Generate](), keys.Unsupported, "--allow-unattested")
 	s.order(wire.Slot, "lie: no slot")
 	_, err = b.Import(soon(t), adopting(rightPIN), file, true)

@@ -219,8 +219,7 @@ var lies = map[string]func(*wire.Reply){
 			panic(err)
 		}
 	},
-	"lie: statement": func(r *wire.Reply) { r.Attestation = [][]byte{{1}, {2}} },
-	"lie: serial 0":  func(r *wire.Reply) { r.Serial = 0 },
+	"lie: serial 0": func(r *wire.Reply) { r.Serial = 0 },
 }
 
 // ordered does what was ordered of this request, and reports whether that was

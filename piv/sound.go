@@ -41,8 +41,12 @@ func (k *key) agrees(s keys.CardSlot) error {
 // proven returns an error unless the card's statement about k is there and good.
 func (k *key) proven(roots attestation.Roots) error {
 	if len(k.Attestation) != 2 {
-		return &keys.Error{Kind: keys.Unsupported, Message: fmt.Sprintf("card %d does not prove that it made the key", k.Serial),
-			Hint: "take the key as it is with --allow-unattested, or use a YubiKey with firmware 4.3 or newer"}
+		return unproven(k.Serial)
 	}
 	return k.attested(roots)
+}
+
+func unproven(serial uint32) error {
+	return &keys.Error{Kind: keys.Unsupported, Message: fmt.Sprintf("card %d does not prove that it made the key", serial),
+		Hint: "take the key as it is with --allow-unattested, or use a YubiKey with firmware 4.3 or newer"}
 }

@@ -101,6 +101,22 @@ func Verify(slotCert, f9 []byte, roots Roots, want Expected) (Statement, error) 
 	return said, nil
 }
 
+// VerifyAttester returns an error unless f9, DER, is a certificate that Verify would
+// take for a statement's signer, valid today, whose chain leads to one of roots. It
+// tells before a key is made whether the card could prove that; the errors are
+// Verify's.
+func VerifyAttester(f9 []byte, roots Roots) error {
+	signer, err := parseSigner(f9)
+	if err != nil {
+		return err
+	}
+	if err := checkSigner(signer); err != nil {
+		return err
+	}
+	_, err = roots.lead(signer)
+	return err
+}
+
 // check returns the expected key in the one encoding in which [Statement] has
 // keys, or what is missing.
 func (e Expected) check() ([]byte, error) {

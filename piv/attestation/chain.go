@@ -18,14 +18,19 @@ func parseBoth(slotCert, f9 []byte) (statement, signer *x509.Certificate, err er
 	if statement, err = parse("statement", slotCert); err != nil {
 		return nil, nil, err
 	}
+	signer, err = parseSigner(f9)
+	return statement, signer, err
+}
+
+// parseSigner reads the certificate of the card's attestation key.
+func parseSigner(f9 []byte) (*x509.Certificate, error) {
 	if len(f9) == 0 {
-		return nil, nil, &keys.Error{
+		return nil, &keys.Error{
 			Kind: keys.BadRequest, Message: "the card has no attestation certificate in slot f9",
 			Hint: "it cannot be put back: use another YubiKey, or make the key unattested",
 		}
 	}
-	signer, err = parse("attestation certificate", f9)
-	return statement, signer, err
+	return parse("attestation certificate", f9)
 }
 
 // parse reads one certificate, which errors call what, and which must be valid
@@ -59,17 +64,26 @@ func checkSigned(statement, signer *x509.Certificate) error {
 	if err := inForce("the card's statement", statement); err != nil {
 		return err
 	}
-	if err := inForce("the card's attestation certificate", signer); err != nil {
+	if err := checkSigner(signer); err != nil {
 		return err
-	}
-	if !maySign(signer) {
-		return notGenuine("the certificate in the card's slot f9 is none that may sign statements", nil)
 	}
 	if !bytes.Equal(statement.RawIssuer, signer.RawSubject) {
 		return otherSigner(nil)
 	}
 	if err := signer.CheckSignature(statement.SignatureAlgorithm, statement.RawTBSCertificate, statement.Signature); err != nil {
 		return otherSigner(err)
+	}
+	return nil
+}
+
+// checkSigner returns an error unless signer is valid today and its key may sign
+// statements.
+func checkSigner(signer *x509.Certificate) error {
+	if err := inForce("the card's attestation certificate", signer); err != nil {
+		return err
+	}
+	if !maySign(signer) {
+		return notGenuine("the certificate in the card's slot f9 is none that may sign statements", nil)
 	}
 	return nil
 }

@@ -40,6 +40,13 @@ func FromError(err error) *Error {
 	return &Error{Kind: keys.Internal, Message: err.Error()}
 }
 
+// Leaves adds to e what it has left on the card: "a new key is", or may be, in the
+// slot.
+func (e *Error) Leaves(what, slot string, serial uint32) {
+	e.Message = fmt.Sprintf("%s; %s in slot %s of card %d", e.Message, what, slot, serial)
+	e.Hint = "holdfast key adopt NAME --slot " + slot
+}
+
 // Error returns the message.
 func (e *Error) Error() string { return e.Message }
 

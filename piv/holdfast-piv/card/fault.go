@@ -29,7 +29,7 @@ func (s *Session) fault(err error) error {
 	if status, ok := statusOf(err); ok {
 		return answered(status)
 	}
-	if s.left() {
+	if s.away() {
 		s.drop()
 		return s.gone(pcsc.RemovedCard, err)
 	}
@@ -40,7 +40,7 @@ func (s *Session) fault(err error) error {
 // gone is the fault of a connection that is no more. A card that was taken out
 // takes the PIN along.
 func (s *Session) gone(code pcsc.Code, err error) error {
-	if (code == pcsc.NotTransacted || code == pcsc.CommError) && s.left() {
+	if (code == pcsc.NotTransacted || code == pcsc.CommError) && s.away() {
 		code = pcsc.RemovedCard
 	}
 	if code == pcsc.RemovedCard || code == pcsc.NoSmartcard || code == pcsc.UnknownReader {
@@ -53,9 +53,9 @@ func (s *Session) gone(code pcsc.Code, err error) error {
 // every 400 ms where the reader does not tell it.
 const shortly = 600 * time.Millisecond
 
-// left reports whether the card, or its reader, was taken away. A command that
+// away reports whether the card, or its reader, was taken away. A command that
 // was under way then may have failed in any manner.
-func (s *Session) left() bool {
+func (s *Session) away() bool {
 	now, err := pcsc.Watch(s.known, shortly)
 	if err != nil {
 		return false

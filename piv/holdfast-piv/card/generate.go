@@ -38,7 +38,12 @@ func (s *Session) generate(r *wire.Request, reply *wire.Reply) error {
 	if err != nil {
 		return err
 	}
-	return s.made(slot, public, reply)
+	s.left = r.Slot
+	if err := s.made(slot, public, reply); err != nil {
+		return err
+	}
+	s.left = ""
+	return nil
 }
 
 // options checks what is asked for against what the firmware can.

@@ -30,6 +30,21 @@ func (s *Session) inspect(_ *wire.Request, reply *wire.Reply) error {
 		}
 	}
 	reply.Card = c
+	return s.attester(reply)
+}
+
+// attester answers the certificate of the key that signs attestations.
+func (s *Session) attester(reply *wire.Reply) error {
+	if !s.since(4, 3, 0) {
+		return nil
+	}
+	certificate, err := s.yk.AttestationCertificate()
+	if _, failed := codeOf(err); failed {
+		return err
+	}
+	if err == nil {
+		reply.Attester = certificate.Raw
+	}
 	return nil
 }
 

@@ -41,7 +41,8 @@ type Session struct {
 	counted   bool              // the tries left were read, and nobody else has spent any since
 	proven    map[string][]byte // public keys that were compared, by slot
 
-	sent   bool // a PIN or PUK of the request under way has reached the card
+	sent   bool   // a PIN or PUK of the request under way has reached the card
+	left   string // the slot in which the request under way has made a key, while it is not answered
 	broken bool
 }
 
@@ -71,12 +72,15 @@ var operations = map[wire.Op]func(*Session, *wire.Request, *wire.Reply) error{
 // Do runs one request and returns the reply to it. The caller wipes the request.
 func (s *Session) Do(r *wire.Request) *wire.Reply {
 	reply := &wire.Reply{ID: r.ID}
-	s.sent = false
+	s.sent, s.left = false, ""
 	if err := s.run(r, reply); err != nil {
 		named := wire.FromError(s.fault(err))
 		s.log.Info("request failed", "op", r.Op, "kind", named.Kind, "error", err)
 		reply = &wire.Reply{ID: r.ID, Error: named}
 		reply.Error.Unsent = !s.sent
+		if s.left != "" {
+			reply.Error.Leaves("a new key is", s.left, r.Serial)
+		}
 	}
 	return reply
 }
