@@ -78,6 +78,7 @@ type Agent struct {
 	denied  tally         // requests
 	paper   tally         // requests that need no device
 	made    tally         // keys
+	locked  tally         // keys
 
 	mu        sync.Mutex
 	perUID    map[uint32]int   // open connections
@@ -120,6 +121,7 @@ func New(o Options) (*Agent, error) {
 		denied:   tally{most: refusedRequests},
 		paper:    tally{most: paperwork},
 		made:     tally{most: makings},
+		locked:   tally{most: paperwork},
 	}
 	a.counts = newCounters(o.Version, a.started)
 	a.watch.init()

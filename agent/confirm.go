@@ -12,11 +12,12 @@ import (
 	"holdfast/agent/wire"
 )
 
-// A yes is a person's to the use of a key: by one process, or by any when process
-// is empty.
+// A yes is a person's to one use of a key: by one process, or by any when process
+// is empty. One to a certificate request is none to signing in.
 type yes struct {
 	key     keyID
 	process string
+	op      policy.Operation
 }
 
 // yesUntil is how long a yes holds; without an end it holds until the key is
@@ -38,7 +39,7 @@ func (r *request) confirm(ctx context.Context, op policy.Operation, rec store.Re
 	if rec.Confirm == nil || card != nil && card.TouchPolicy == keys.PolicyAlways {
 		return nil
 	}
-	y, lasts := r.yesFor(rec)
+	y, lasts := r.yesFor(op, rec)
 	if lasts && r.agent.saidYes(y) {
 		return nil
 	}
@@ -47,7 +48,7 @@ func (r *request) confirm(ctx context.Context, op policy.Operation, rec store.Re
 	}
 	q := question{what: fmt.Sprintf("a yes to %d/%s", y.key.owner, y.key.name)}
 	if lasts {
-		q.share = "yes to " + y.process
+		q.share = fmt.Sprintf("yes to %s for %s", y.op, y.process)
 	}
 	q.ask = func(a *asking) error {
 		if lasts && r.agent.saidYes(y) {
@@ -66,8 +67,8 @@ const (
 
 // yesFor returns what a yes to r's use of rec would be good for, and whether it is
 // good for more than this one.
-func (r *request) yesFor(rec store.Record) (y yes, lasts bool) {
-	y.key = idOf(rec)
+func (r *request) yesFor(op policy.Operation, rec store.Record) (y yes, lasts bool) {
+	y.key, y.op = idOf(rec), op
 	switch rec.Confirm.When {
 	case store.Once:
 		return y, true

@@ -63,6 +63,29 @@ func wantNoQuestion(t *testing.T, r *rig, p *person, who *wire.Reported) {
 	p.none(t)
 }
 
+// A yes to a certificate request is none to signing in, and the other way round.
+func TestYesIsForOneOperation(t *testing.T) {
+	for _, c := range []wire.Confirm{{When: "once"}, {When: "process", Minutes: 5}} {
+		r, p := confirmed(t, c)
+		var k wire.KeyReply
+		if err := r.call(wire.GetKey, wire.NameParameters{Name: "alice"}, &k); err != nil {
+			t.Fatal(err)
+		}
+		in := wire.SignParameters{Key: "alice", Scheme: k.Key.Scheme, Message: requestInfo(t, k.Key.PublicKey)}
+		result := r.calling(t.Context(), wire.SignCertificateRequest, in)
+		p.next(t).yes()
+		if err := soon(t, "the request's signature", result); err != nil {
+			t.Fatal(err)
+		}
+		wantYes(t, r, p, nil)
+		wantNoQuestion(t, r, p, nil)
+		if err := soon(t, "the request's signature", r.calling(t.Context(), wire.SignCertificateRequest, in)); err != nil {
+			t.Error(err)
+		}
+		p.none(t)
+	}
+}
+
 func TestConfirmOnce(t *testing.T) {
 	r, p := confirmed(t, wire.Confirm{When: "once"})
 	other := &wire.Reported{UID: 7, PID: 70, Start: 700}

@@ -79,3 +79,6 @@ func (a *Agent) Claims() int {
 
 // CardOf returns the card that a file to adopt names.
 func CardOf(file []byte) uint32 { return cardOf(file) }
+
+// PublishPolicy tells who watches that the policy has changed.
+func (a *Agent) PublishPolicy() { a.watch.publish(event{what: "policy"}) }

@@ -22,13 +22,13 @@ func (a *Agent) LockUser(uid uint32, why string) { a.lockThose(&uid, why) }
 // give up what these keys signed in for, whether or not any was unlocked. The log
 // comes last: one that cannot be written must not keep a key open.
 func (a *Agent) lockThose(user *uint32, why string) {
+	a.watch.publish(event{what: "lock", user: user}) // first: who falls behind for the others has heard it
 	locked := 0
 	for _, rec := range a.Store.List() {
 		if user != nil && rec.Owner.UID != *user {
 			continue
 		}
-		if a.opened(idOf(rec)) {
-			a.lock(rec)
+		if a.lock(rec) {
 			locked++
 		}
 	}
@@ -37,7 +37,6 @@ func (a *Agent) lockThose(user *uint32, why string) {
 			d.backend.Lock(nil)
 		}
 	}
-	a.watch.publish(event{what: "lock", user: user})
 	a.Log.Info("locked", "reason", why, "keys", locked)
 	r := audit.Record{Kind: kindLocked, Owner: user, Detail: map[string]string{"reason": why, "keys": fmt.Sprint(locked)}}
 	if err := a.Audit.Append(r); err != nil {

@@ -41,17 +41,22 @@ func (a *Agent) end(o *opening) {
 	delete(a.openings, o)
 }
 
-// lock forgets what unlocking and a person's yes left, also of what is under way.
-// It needs no turn in the queue: a key must lock while the device is busy.
-func (a *Agent) lock(rec store.Record) {
+// lock forgets what unlocking and a person's yes left, also of what is under way,
+// and reports whether that changed anything: if not, nobody hears of it. It needs
+// no turn in the queue: a key must lock while the device is busy.
+func (a *Agent) lock(rec store.Record) (was bool) {
 	id := idOf(rec)
 	a.mu.Lock()
+	was = a.opened(id)
 	a.shut(id)
 	a.mu.Unlock()
 	if d, err := a.device(rec.Material.Backend); err == nil {
 		d.backend.Lock(&rec.Material)
 	}
-	a.watch.publish(event{what: "lock", name: rec.Name, key: &id})
+	if was {
+		a.watch.publish(event{what: "lock", name: rec.Name, key: &id})
+	}
+	return was
 }
 
 // shut makes a key closed, also for who is opening it. The caller holds mu.
@@ -68,12 +73,9 @@ func (a *Agent) forget(id keyID) {
 	maps.DeleteFunc(a.yeses, func(y yes, _ yesUntil) bool { return y.key == id })
 }
 
-// opened reports whether a key is open or being opened: whether locking it changes
-// anything.
+// opened reports whether a key is open or being opened. The caller holds mu.
 func (a *Agent) opened(id keyID) bool {
 	now := time.Now()
-	a.mu.Lock()
-	defer a.mu.Unlock()
 	if now.Before(a.unlocked[id].until) {
 		return true
 	}

@@ -3,6 +3,7 @@ package agent_test
 import (
 	"context"
 	"encoding/json"
+	"sync"
 	"testing"
 	"time"
 
@@ -289,5 +290,67 @@ func TestStopDoesNotWaitForATouch(t *testing.T) {
 	}
 	if err := soon(t, "the answer", result); err == nil {
 		t.Error("signed")
+	}
+}
+
+// Locking what is not open is nobody's business, and LockAll tells of everything
+// before it tells of each.
+func TestLocksAreToldOnceAndInOrder(t *testing.T) {
+	r, p := locked(t)
+	result := r.signing(t.Context(), "alice")
+	p.next(t).pin(rightPIN)
+	if err := soon(t, "the signature", result); err != nil {
+		t.Fatal(err)
+	}
+	events, before := r.watching(t), len(r.auditLines())
+	r.lock("alice")
+	for range 5 {
+		r.lock("alice")
+		r.lock("")
+	}
+	if n := len(r.auditLines()) - before; n != 1 {
+		t.Errorf("%d records of one lock", n)
+	}
+	wantEvent(t, events, "lock", "alice", "")
+	result = r.signing(t.Context(), "alice")
+	p.next(t).pin(rightPIN)
+	if err := soon(t, "the signature", result); err != nil {
+		t.Fatal(err)
+	}
+	r.agent.LockAll("test")
+	wantEvent(t, events, "unlock", "alice", "")
+	wantEvent(t, events, "lock", "", "")
+	wantEvent(t, events, "lock", "alice", "")
+}
+
+// A watcher that fell behind is told of a lock of everything before its end.
+func TestLastWordToASlowWatcher(t *testing.T) {
+	r := newRig(t)
+	c := r.dial()
+	stuck, reading := make(chan struct{}), make(chan struct{})
+	var last wire.WatchReply
+	ended := make(chan error, 1)
+	before, once := r.agent.Watchers(), sync.OnceFunc(func() { close(reading); <-stuck })
+	go func() {
+		ended <- c.CallMore(t.Context(), wire.Watch, wire.Empty{}, func(raw json.RawMessage, _ bool) error {
+			once()
+			return json.Unmarshal(raw, &last)
+		})
+	}()
+	for deadline := time.Now().Add(5 * time.Second); r.agent.Watchers() == before; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("nobody watches")
+		}
+	}
+	for r.agent.Watchers() != before { // until nobody can take more
+		r.agent.PublishPolicy()
+	}
+	<-reading
+	close(stuck)
+	if err := soon(t, "the end", ended); err == nil {
+		t.Error("the watch ended well")
+	}
+	if last != (wire.WatchReply{What: "lock"}) {
+		t.Errorf("the last word is %+v, want a lock of everything", last)
 	}
 }

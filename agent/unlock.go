@@ -95,7 +95,7 @@ func (r *request) lockKeys(_ context.Context, p *wire.LockKeysParameters) (*wire
 		return &wire.Empty{}, err
 	}
 	for _, rec := range r.agent.Store.List() {
-		if rec.Owner.UID == r.conn.peer.UID && r.agent.opened(idOf(rec)) {
+		if rec.Owner.UID == r.conn.peer.UID {
 			if err := r.lock(rec, entry{key: rec.Name, owner: rec.Owner, purpose: rec.Purpose}); err != nil {
 				return nil, err
 			}
@@ -104,10 +104,16 @@ func (r *request) lockKeys(_ context.Context, p *wire.LockKeysParameters) (*wire
 	return &wire.Empty{}, nil
 }
 
-// lock locks the key first and records it afterwards: a log that cannot be written
-// must not keep a key open.
+// lock locks the key first and records it afterwards, if it was open: a log that
+// cannot be written, or that somebody fills, must not keep a key open.
 func (r *request) lock(rec store.Record, e entry) error {
-	r.agent.lock(rec)
-	e.op = "lock"
+	if !r.agent.lock(rec) {
+		return nil
+	}
+	before, record := r.agent.locked.count(r.conn.peer.UID, 1, time.Now())
+	if !record {
+		return nil
+	}
+	e.op, e.detail = "lock", withCount(e.detail, before)
 	return r.outcome(e, nil)
 }

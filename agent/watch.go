@@ -21,52 +21,66 @@ type event struct {
 }
 
 // watchBacklog is how many events a slow watcher may be behind before it is
-// dropped: it then connects again and asks for the present state.
+// dropped: it then connects again and asks for the present state. What a watcher
+// may not hear takes no room in it: others could have it dropped.
 const watchBacklog = 64
 
 // watchers hands events to everybody who watches. Use init before anything else.
 type watchers struct {
 	mu   sync.Mutex
-	subs map[chan event]struct{}
+	subs map[*watcher]struct{}
 	over bool
 }
 
-func (w *watchers) init() { w.subs = map[chan event]struct{}{} }
-
-func (w *watchers) subscribe() chan event {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	ch := make(chan event, watchBacklog)
-	if w.over {
-		close(ch)
-		return ch
-	}
-	w.subs[ch] = struct{}{}
-	return ch
+// watcher is one who watches.
+type watcher struct {
+	events  chan event // closed when there are no more
+	may     func(event) bool
+	dropped bool // it fell behind; set before events is closed
 }
 
-func (w *watchers) unsubscribe(ch chan event) {
+func (w *watchers) init() { w.subs = map[*watcher]struct{}{} }
+
+// subscribe begins a watch of what may says that it may hear; may is called with
+// mu held.
+func (w *watchers) subscribe(may func(event) bool) *watcher {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.drop(ch)
+	s := &watcher{events: make(chan event, watchBacklog), may: may}
+	if w.over {
+		close(s.events)
+		return s
+	}
+	w.subs[s] = struct{}{}
+	return s
+}
+
+func (w *watchers) unsubscribe(s *watcher) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.drop(s)
 }
 
 // drop is called with mu held.
-func (w *watchers) drop(ch chan event) {
-	if _, ok := w.subs[ch]; ok {
-		delete(w.subs, ch)
-		close(ch)
+func (w *watchers) drop(s *watcher) {
+	if _, ok := w.subs[s]; ok {
+		delete(w.subs, s)
+		close(s.events)
 	}
 }
 
 func (w *watchers) publish(e event) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for ch := range w.subs {
+	for s := range w.subs {
+		if !s.may(e) {
+			continue
+		}
 		select {
-		case ch <- e:
+		case s.events <- e:
 		default:
-			w.drop(ch)
+			s.dropped = true
+			w.drop(s)
 		}
 	}
 }
@@ -83,8 +97,8 @@ func (w *watchers) close() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.over = true
-	for ch := range w.subs {
-		w.drop(ch)
+	for s := range w.subs {
+		w.drop(s)
 	}
 }
 
@@ -96,15 +110,17 @@ var errWatchEnds = &keys.Error{Kind: keys.Busy, Message: "the watch ended", Hint
 const watchPulse = 30 * time.Second
 
 // watchCall sends changes as they come. Of keys a caller hears what policy lets
-// them list at that moment, of the rest what policy lets them know of the agent.
+// them list at that moment, of the rest what policy lets them know of the agent. To
+// who fell behind the last one is a lock of everything: one may be among what they
+// missed.
 func (a *Agent) watchCall(ctx context.Context, call *varlink.Call) error {
 	var p wire.Empty
 	if err := call.Decode(&p); err != nil {
 		return err
 	}
 	r := a.newRequest(ctx)
-	ch := a.watch.subscribe()
-	defer a.watch.unsubscribe(ch)
+	s := a.watch.subscribe(r.mayHear)
+	defer a.watch.unsubscribe(s)
 	pulse := time.NewTicker(watchPulse)
 	defer pulse.Stop()
 	for {
@@ -117,7 +133,12 @@ func (a *Agent) watchCall(ctx context.Context, call *varlink.Call) error {
 			if err := r.stillThere(); err != nil {
 				return err
 			}
-		case e, ok := <-ch:
+		case e, ok := <-s.events:
+			if !ok && s.dropped {
+				if err := call.Continue(wire.WatchReply{What: "lock"}); err != nil {
+					return err
+				}
+			}
 			if !ok {
 				return errWatchEnds
 			}

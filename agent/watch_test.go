@@ -42,3 +42,25 @@ func nobodyMayAsk(t *testing.T) *policy.Policy {
 	}
 	return p
 }
+
+// What a watcher may not hear does not have it dropped; who falls behind hears of a
+// lock of everything last.
+func TestWatchersAreDroppedForTheirOwnAlone(t *testing.T) {
+	var w watchers
+	w.init()
+	mine := keyID{1000, "a"}
+	alice := w.subscribe(func(e event) bool { return e.key != nil && *e.key == mine })
+	theirs := keyID{1001, "b"}
+	for range 10 * watchBacklog {
+		w.publish(event{what: "lock", key: &theirs})
+	}
+	if len(alice.events) != 0 || alice.dropped {
+		t.Fatalf("%d events of others wait, dropped %t", len(alice.events), alice.dropped)
+	}
+	for range watchBacklog + 1 {
+		w.publish(event{what: "lock", key: &mine})
+	}
+	if !alice.dropped || w.number() != 0 {
+		t.Errorf("dropped %t, %d watch", alice.dropped, w.number())
+	}
+}
