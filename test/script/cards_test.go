@@ -24,6 +24,7 @@ func card(ts *testscript.TestScript, neg bool, args []string) {
 	w := worldOf(ts)
 	if w.rig == nil {
 		w.rig, w.cards = pivcard.Start(scriptTB{ts}, readers), map[string]*pivcard.Card{}
+		ts.Setenv("PCSCLITE_CSOCK_NAME", w.rig.Socket()) // for other programs
 	}
 	switch {
 	case len(args) == 2 && args[0] == "touch":
