@@ -45,6 +45,9 @@ func wantYes(t *testing.T, r *rig, p *person, who *wire.Reported) {
 	if q.what != "confirm" || q.subject.Key != "alice" || q.subject.Operation != "sign-tls-client" || q.subject.Verified != (who == nil) {
 		t.Errorf("asked for %s of %+v, want a yes to a signature with alice", q.what, q.subject)
 	}
+	if by := q.subject.ReportedBy; who == nil && by != 0 || who != nil && by != int32(os.Getpid()) {
+		t.Errorf("reported by %d", by)
+	}
 	if n := r.memory.Signs() - before; n != 0 {
 		t.Errorf("the device signed %d times before the yes", n)
 	}

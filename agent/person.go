@@ -49,7 +49,7 @@ func (r *request) subject(op policy.Operation, rec store.Record) prompt.Subject 
 		Secret: secretName(rec.Material),
 	}
 	if who := r.reported; who != nil {
-		s.UID, s.PID, s.Start, s.Verified = who.UID, who.PID, who.Start, false
+		s.UID, s.PID, s.Start, s.Verified, s.ReportedBy = who.UID, who.PID, who.Start, false, p.PID
 	}
 	return s
 }

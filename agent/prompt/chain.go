@@ -24,15 +24,23 @@ func ancestors(p process, most int) []process {
 }
 
 // askedBy says for people who wants something: the process and those that it
-// comes from. Whoever runs them chooses the names.
-func askedBy(p process, verified bool) string {
+// comes from, and who reported it. Whoever runs them chooses the names.
+func askedBy(p process, s Subject) string {
 	var names []string
 	for _, link := range ancestors(p, maxChain) {
 		names = append(names, fmt.Sprintf("%s (%d)", quoted(link.name, maxName), link.pid))
 	}
 	text := strings.Join(names, " from ")
-	if !verified {
-		text += ", reported by the broker"
+	if !s.Verified {
+		text += ", reported by " + reporter(s.ReportedBy)
 	}
 	return text
+}
+
+func reporter(pid int32) string {
+	p, err := look(pid)
+	if err != nil {
+		return fmt.Sprintf("a process that is gone (%d)", pid)
+	}
+	return fmt.Sprintf("%s (%d)", quoted(p.name, maxName), pid)
 }

@@ -30,6 +30,6 @@ func (p *Prompter) confirm(ctx context.Context, s Subject) error {
 	if err != nil {
 		return err
 	}
-	_, err = p.ask(ctx, at, question{who: who, text: explain("allow the use of key", s, askedBy(who, s.Verified)), confirm: true})
+	_, err = p.ask(ctx, at, question{who: who, text: explain("allow the use of key", s, askedBy(who, s)), confirm: true})
 	return err
 }

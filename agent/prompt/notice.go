@@ -139,7 +139,7 @@ func withdraw(ctx context.Context, service dbus.BusObject, id uint32) error {
 func (p *Prompter) touchText(s Subject) string {
 	who := "a program that has ended"
 	if caller, err := identify(s, p.uid); err == nil {
-		who = askedBy(caller, s.Verified)
+		who = askedBy(caller, s)
 	}
 	return explain("touch for key", s, who)
 }

@@ -47,6 +47,8 @@ type Subject struct {
 	Start    uint64 // its start, in clock ticks after boot, as in /proc/PID/stat
 	Verified bool   // the kernel told who it is; else the agent's peer did
 
+	ReportedBy int32 // where it is not Verified: that peer's process
+
 	Key         string
 	Purpose     string
 	Operation   string
@@ -111,7 +113,7 @@ func (p *Prompter) pin(ctx context.Context, s Subject) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	q := question{who: who, text: explain("PIN of key", s, askedBy(who, s.Verified)), fault: fault(s)}
+	q := question{who: who, text: explain("PIN of key", s, askedBy(who, s)), fault: fault(s)}
 	for _, at := range places {
 		var pin []byte
 		if pin, err = p.ask(ctx, at, q); !errors.Is(err, errUnusable) {

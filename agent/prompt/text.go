@@ -2,6 +2,7 @@ package prompt
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -34,12 +35,19 @@ func quoted(s string, most int) string {
 	return `"` + b.String() + `"`
 }
 
+// toServers are the operations whose signatures go to a server, as package policy
+// names them. Of the others there is nothing to verify a server of.
+var toServers = []string{"sign-tls-client", "sign-client-assertion", "sign-aws-request"}
+
 // explain says what a prompt is about, on lines of at most [maxWidth] characters,
 // without the signs of markup: notification daemons would interpret them.
 func explain(first string, s Subject, who string) string {
-	to := "not verified which server"
-	if s.Destination != "" {
+	to := ""
+	switch {
+	case s.Destination != "":
 		to = quoted(s.Destination, maxDestination)
+	case slices.Contains(toServers, s.Operation):
+		to = "not verified which server"
 	}
 	lines := []string{wrap(first + ": " + quoted(s.Key, maxName))}
 	for _, part := range []struct{ name, text string }{

@@ -1,6 +1,8 @@
 package prompt
 
 import (
+	"fmt"
+	"os"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -53,7 +55,7 @@ func FuzzExplain(f *testing.F) {
 				own++
 			}
 		}
-		want := 3
+		want := 2
 		if other != "" {
 			want = 5
 		}
@@ -68,8 +70,39 @@ func FuzzExplain(f *testing.F) {
 
 func TestExplainLeavesOutWhatIsNotKnown(t *testing.T) {
 	got := explain("PIN of key", Subject{Key: "alice"}, "who")
-	if want := "PIN of key: \"alice\"\nto: not verified which server\nasked by: who"; got != want {
+	if want := "PIN of key: \"alice\"\nasked by: who"; got != want {
 		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// Only where a signature goes to a server is there one that could be verified.
+func TestServersAreNamedForSignInsAlone(t *testing.T) {
+	for operation, want := range map[string]bool{
+		"sign-tls-client": true, "sign-client-assertion": true, "sign-aws-request": true,
+		"sign-certificate-request": false, "sign-tls-server": false, "unlock": false, "create": false, "adopt": false,
+	} {
+		text := explain("PIN of key", Subject{Key: "alice", Operation: operation}, "who")
+		if got := strings.Contains(text, "to: not verified which server"); got != want {
+			t.Errorf("%s: got %q", operation, text)
+		}
+	}
+}
+
+// Who reported a process is called by its name and number.
+func TestReporterIsNamed(t *testing.T) {
+	own, err := look(int32(os.Getpid()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	end := fmt.Sprintf(", reported by %s (%d)", quoted(own.name, maxName), own.pid)
+	if got := askedBy(own, Subject{ReportedBy: own.pid}); !strings.HasSuffix(got, end) {
+		t.Errorf("got %q, want %q at its end", got, end)
+	}
+	if got := askedBy(own, Subject{ReportedBy: 1 << 30}); !strings.HasSuffix(got, "reported by a process that is gone (1073741824)") {
+		t.Errorf("got %q of who is gone", got)
+	}
+	if got := askedBy(own, Subject{ReportedBy: own.pid, Verified: true}); strings.Contains(got, "reported") {
+		t.Errorf("got %q of a process that the kernel told", got)
 	}
 }
 

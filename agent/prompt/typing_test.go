@@ -71,7 +71,7 @@ func TestDescriptionSaysWhatIsKnown(t *testing.T) {
 	s := subject(t, pane.pid)
 	s.Verified, s.Destination = false, "https://api.prod:6443"
 	c := asking(t.Context(), bare(t, ""), s)
-	screen := pane.wait(`to: "https://api.prod:6443"`, "reported by the broker")
+	screen := pane.wait(`to: "https://api.prod:6443"`, ", reported by ")
 	if strings.Contains(screen, "not verified") || strings.Contains(screen, "tries left") {
 		t.Errorf("the prompt says what is not so:\n%s", screen)
 	}
