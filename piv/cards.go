@@ -2,11 +2,9 @@ package piv
 
 import (
 	"context"
-	"fmt"
 	"sync"
 
 	"holdfast/agent/keys"
-	"holdfast/piv/attestation"
 	"holdfast/piv/wire"
 )
 
@@ -70,6 +68,9 @@ func (p *PIV) inspect(ctx context.Context, c card) keys.Card {
 	}
 	found := *reply.Card
 	found.Serial, found.Reader, found.Firmware, found.State = c.serial, c.reader, c.firmware, keys.StateReady
+	if e := spent(c.serial, found.PINTries, found.PUKTries); e != nil {
+		found.State, found.Reason, found.Hint = keys.StateLocked, e.Message, e.Hint
+	}
 	attests := p.attests(c, reply.Attester) == nil
 	found.Attests = &attests
 	c.worker.learn(found.PINTries, nil)
@@ -80,40 +81,4 @@ func (p *PIV) inspect(ctx context.Context, c card) keys.Card {
 // its certificate.
 func (p *PIV) inspecting() patience {
 	return patience{limit: p.config.limits.inspect, grace: p.config.limits.grace, repeat: true}
-}
-
-// fewTries is how many tries of a PIN or PUK are few.
-const fewTries = 2
-
-// noted completes a card with what its owner should know.
-func noted(c keys.Card) keys.Card {
-	add := func(message, hint string) { c.Notes = append(c.Notes, keys.CardNote{Message: message, Hint: hint}) }
-	if c.State == keys.StateBusy {
-		add(c.Reason, "let other programs share the reader: pcsc-shared and disable-ccid in ~/.gnupg/scdaemon.conf")
-	}
-	if c.State != keys.StateReady {
-		return c
-	}
-	setup := fmt.Sprintf("holdfast piv setup --card %d", c.Serial)
-	for _, secret := range []struct {
-		name    string
-		factory *bool
-	}{{"PIN", c.DefaultPIN}, {"PUK", c.DefaultPUK}, {"management key", c.DefaultManagement}} {
-		if secret.factory != nil && *secret.factory {
-			add("the "+secret.name+" is the factory's, which everybody knows", setup)
-		}
-	}
-	if c.PINTries != nil && *c.PINTries <= fewTries {
-		add(fmt.Sprintf("%d tries of the PIN are left, the last of which is never spent", *c.PINTries), fmt.Sprintf("holdfast piv unblock --card %d, with the PUK", c.Serial))
-	}
-	if c.PUKTries != nil && *c.PUKTries <= fewTries {
-		add(fmt.Sprintf("%d tries of the PUK are left", *c.PUKTries), "without its PUK a card whose PIN is blocked can only be reset, and loses its keys")
-	}
-	if c.Attests != nil && !*c.Attests {
-		add("the card does not prove that it made its keys", "name its root with piv-roots, or make keys with --allow-unattested")
-	}
-	for _, w := range attestation.Warnings(c.Firmware, "") {
-		add(w.Message, w.Hint)
-	}
-	return c
 }

@@ -51,8 +51,14 @@ func TestPINStates(t *testing.T) {
 		if card.PINTries() != test.sent || card.PINLeft() != test.after {
 			t.Errorf("%d left, %s: sent %d, %d left, want %d, %d", test.left, test.pin, card.PINTries(), card.PINLeft(), test.sent, test.after)
 		}
-		if s := b.Status(soon(t)); test.after <= 1 && s.State != keys.StateLocked {
-			t.Errorf("%d left: state %s, want locked", test.after, s.State)
+		s := b.Status(soon(t))
+		if (test.after <= 1) != (s.State == keys.StateLocked) && test.after < 3 {
+			t.Errorf("%d left: state %s", test.after, s.State)
+		}
+		list, err := b.Cards(soon(t))
+		s = b.Status(soon(t)) // now it has looked
+		if err != nil || len(list) != 1 || list[0].State != s.State || list[0].Reason != s.Reason {
+			t.Errorf("%d left: cards: %+v, %v, want the state as in %+v", test.after, list, err, s)
 		}
 	}
 }
@@ -127,7 +133,7 @@ func TestManage(t *testing.T) {
 	cards[0].SetPUKLeft(1)
 	step("the PUK's last try", b.Unblock(ctx, 1, []byte(wrongPIN), pin), keys.PINBlocked)
 	list, err := b.Cards(ctx)
-	if err != nil || len(list) != 1 || len(list[0].Slots) != 1 || !bytes.Equal(list[0].Slots[0].Certificate, der) || *list[0].PUKTries != 1 {
+	if err != nil || len(list) != 1 || list[0].State != keys.StateReady || len(list[0].Slots) != 1 || !bytes.Equal(list[0].Slots[0].Certificate, der) || *list[0].PUKTries != 1 {
 		t.Fatalf("cards: %+v, %v, want the certificate in its slot", list, err)
 	}
 	found := false

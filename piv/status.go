@@ -36,7 +36,7 @@ func (p *PIV) Status(ctx context.Context) keys.Status {
 	s := p.scanner.status()
 	for _, unit := range s.Units {
 		if unit.State == keys.StateReady {
-			s.State, s.Since, s.Maker, s.Can = unit.State, unit.Since, unit.Maker, unit.Can
+			s.State, s.Since, s.Maker, s.Can, s.Reason, s.Hint = unit.State, unit.Since, unit.Maker, unit.Can, "", ""
 			return s
 		}
 	}
@@ -92,8 +92,8 @@ func (r *reader) status() keys.Status {
 	if w.fault != nil {
 		s.Reason, s.Hint = w.fault.Message, w.fault.Hint
 	}
-	if s.State == keys.StateReady && w.tries != nil && *w.tries <= 1 {
-		s.State, s.Reason, s.Hint = keys.StateLocked, "the card's PIN is blocked, or would be by one more wrong one", "holdfast piv unblock, with the PUK"
+	if e := spent(r.serial, w.tries, nil); e != nil && s.State == keys.StateReady {
+		s.State, s.Reason, s.Hint = keys.StateLocked, e.Message, e.Hint
 	}
 	return s
 }

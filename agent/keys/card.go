@@ -141,7 +141,7 @@ type Card struct {
 	Serial   uint32 // 0: none could be read
 	Reader   string
 	Firmware string // of the PIV applet, such as 5.4.3
-	State    State  // ready; absent when the reader holds no PIV card; busy when another program holds it; failed
+	State    State  // ready; locked when its PIN has no try left that may be spent; absent when the reader holds no PIV card; busy when another program holds it; failed
 	Reason   string // one fact, when the state is not ready
 	Hint     string // the next step
 

@@ -105,7 +105,7 @@ func pickCard(cards []wire.Card, serial uint32) (wire.Card, error) {
 
 // notReady says why a card cannot be used, if so.
 func notReady(card wire.Card) error {
-	if card.Serial != 0 && card.State == string(keys.StateReady) {
+	if card.Serial != 0 && (card.State == string(keys.StateReady) || card.State == string(keys.StateLocked)) {
 		return nil
 	}
 	hint := card.Hint

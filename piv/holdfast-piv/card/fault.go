@@ -91,7 +91,7 @@ func readerFault(reader string, code pcsc.Code, err error) error {
 	case pcsc.ResetCard, pcsc.InvalidHandle:
 		e.Kind, e.Message, e.Hint = keys.DeviceAbsent, "the connection to the card was cut", "try again"
 	case pcsc.SharingViolation:
-		e.Kind, e.Message, e.Hint = keys.Busy, "the reader is in use by "+holder(), "try again when it is done; holdfast doctor tells more"
+		e.Kind, e.Message, e.Hint = keys.Busy, "the reader is in use by "+holder(), "try again when it is done"
 		e.RetryAfter = 2 * time.Second
 	case pcsc.UnresponsiveCard, pcsc.UnpoweredCard:
 		e.Message = "the card does not answer its reader"

@@ -1,0 +1,93 @@
+package piv
+
+import (
+	"fmt"
+	"strings"
+
+	"holdfast/agent/keys"
+	"holdfast/piv/attestation"
+)
+
+// spent returns an error when no PIN is sent to the card any more: nil tries are
+// not known.
+func spent(serial uint32, pin, puk *int) *keys.Error {
+	if pin == nil || *pin > 1 {
+		return nil
+	}
+	e := &keys.Error{Kind: keys.PINBlocked, Message: "the card's PIN is blocked", Hint: fmt.Sprintf("holdfast piv unblock --card %d", serial)}
+	if *pin == 1 {
+		e.Message = "the card's PIN has one try left, which is not spent"
+	}
+	switch {
+	case puk == nil || *puk > 1:
+		return e
+	case *puk == 1:
+		e.Message += ", and its PUK has one try left, which is not spent either"
+	default:
+		e.Message += ", and so is its PUK"
+	}
+	e.Hint = "only a reset is left, and the card's keys are lost by it: ykman piv reset"
+	return e
+}
+
+// noted completes a card with what its owner should know, beside its state.
+func noted(c keys.Card) keys.Card {
+	add := func(message, hint string) { c.Notes = append(c.Notes, keys.CardNote{Message: message, Hint: hint}) }
+	if c.State == keys.StateBusy && strings.Contains(c.Reason, "scdaemon") {
+		add(c.Reason, "let other programs share the reader: pcsc-shared and disable-ccid in ~/.gnupg/scdaemon.conf")
+	}
+	if c.State != keys.StateReady && c.State != keys.StateLocked {
+		return c
+	}
+	if named := factorys(c); named != "" {
+		add(named, fmt.Sprintf("holdfast piv setup --card %d", c.Serial))
+	}
+	if c.PINTries != nil && *c.PINTries == 2 {
+		add("2 tries of the PIN are left, the last of which is never spent", "enter it with care: the right one gives all tries back")
+	}
+	notePUK(c, add)
+	if c.Attests != nil && !*c.Attests {
+		add("the card cannot prove that it made its keys", "name its root with piv-roots, or make keys with --allow-unattested")
+	}
+	for _, w := range attestation.Warnings(c.Firmware, "") {
+		add(w.Message, w.Hint)
+	}
+	return c
+}
+
+// factorys names those of the card's secrets that are the factory's, or is empty.
+func factorys(c keys.Card) string {
+	var names []string
+	for _, secret := range []struct {
+		name    string
+		factory *bool
+	}{{"PIN", c.DefaultPIN}, {"PUK", c.DefaultPUK}, {"management key", c.DefaultManagement}} {
+		if secret.factory != nil && *secret.factory {
+			names = append(names, secret.name)
+		}
+	}
+	switch n := len(names); n {
+	case 0:
+		return ""
+	case 1:
+		return "the " + names[0] + " is the factory's, which everybody knows"
+	default:
+		return "the " + strings.Join(names[:n-1], ", ") + " and " + names[n-1] + " are the factory's, which everybody knows"
+	}
+}
+
+// notePUK says how it stands with the PUK, where the card's state does not.
+func notePUK(c keys.Card, add func(message, hint string)) {
+	const lost = "without its PUK a card whose PIN is blocked can only be reset, and loses its keys"
+	switch {
+	case c.PUKTries == nil:
+		add("the card cannot tell how many tries of its PUK are left", lost)
+	case c.State == keys.StateLocked && *c.PUKTries <= 1: // the state says so
+	case *c.PUKTries == 0:
+		add("the PUK is blocked", lost)
+	case *c.PUKTries == 1:
+		add("1 try of the PUK is left, which is not spent", lost)
+	case *c.PUKTries == 2:
+		add("2 tries of the PUK are left, the last of which is never spent", lost)
+	}
+}
