@@ -14,14 +14,18 @@ import (
 
 // openPIV opens the backend for cards. Its child sees every PIN, and the roots
 // decide which cards are believed: neither may be a file that somebody else can
-// write.
+// write, or put another one in its place.
 func openPIV(c *config.Config, log *slog.Logger) (*piv.PIV, error) {
-	if err := trust.CheckFile(c.PIVProgram); err != nil {
+	if err := trust.CheckProgram(c.PIVProgram); err != nil {
 		return nil, fmt.Errorf("piv-program: %w", err)
 	}
 	roots := attestation.Genuine()
 	if c.PIVRoots != "" {
-		more, err := readTrusted(c.PIVRoots, attestation.MaxRootsFile)
+		var more []byte
+		err := trust.CheckProgram(c.PIVRoots)
+		if err == nil {
+			more, err = readTrusted(c.PIVRoots, attestation.MaxRootsFile)
+		}
 		if err == nil {
 			roots, err = roots.With(more)
 		}

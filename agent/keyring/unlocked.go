@@ -28,8 +28,12 @@ const (
 // unlocked runs call when the keyring is unlocked. go-keyring itself would have it
 // unlocked, with a dialog if need be, and wait for the person without an end.
 func unlocked(ctx context.Context, name string, call func() ([]byte, error)) ([]byte, error) {
-	if err := checkBus(os.Getenv("DBUS_SESSION_BUS_ADDRESS")); err != nil {
+	address := os.Getenv("DBUS_SESSION_BUS_ADDRESS")
+	if err := checkBus(address); err != nil {
 		return nil, err
+	}
+	if err := checkListeners(ctx, address, uint32(os.Geteuid())); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrNoService, err)
 	}
 	conn, err := dbus.SessionBus() // which go-keyring will use as well
 	if err != nil {

@@ -1,7 +1,7 @@
 // Package trust says who could have written a file, or could put another socket
 // in a socket's place: nobody but root and this uid, or it is not to be believed.
 //
-// Start at [CheckFile] and [CheckSocketDirectory]. What root and this uid do to
+// Start at [CheckFile], [CheckProgram] and [CheckSocketDirectory]. What root and this uid do to
 // themselves it does not see.
 package trust
 
@@ -48,6 +48,19 @@ func CheckOpen(f *os.File) error {
 		return untrusted(f.Name(), info, "others can write it")
 	}
 	return nil
+}
+
+// CheckProgram is [CheckFile] for a file whose path decides what is used: nobody but
+// root and this uid may be able to put another one in its place, by any of the
+// directories and symbolic links on the way to it. The path has to be absolute.
+func CheckProgram(path string) error {
+	if err := CheckPath(path); err != nil {
+		return err
+	}
+	if err := checkWay(path); err != nil {
+		return err
+	}
+	return CheckFile(path)
 }
 
 // CheckSocketDirectory returns an error unless the directory of the socket at

@@ -104,3 +104,45 @@ func TestCheckPrivate(t *testing.T) {
 		}
 	}
 }
+
+func TestCheckProgram(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Fatal("this test gives directories away and has to run as root")
+	}
+	for about, c := range map[string]struct {
+		change func(directory, program string) error
+		want   string // part of the error; empty when there is none
+	}{
+		"as it is":                           {func(_, _ string) error { return nil }, ""},
+		"written by the group":               {func(_, p string) error { return os.Chmod(p, 0o775) }, "others can write it"},
+		"of somebody else":                   {func(_, p string) error { return os.Chown(p, 1000, 1000) }, "owner uid 1000"},
+		"in a directory that others write":   {func(d, _ string) error { return os.Chmod(d, 0o777) }, "not sticky"},
+		"in a directory that the group does": {func(d, _ string) error { return os.Chmod(d, 0o775) }, "not sticky"},
+		"in a directory of somebody else":    {func(d, _ string) error { return os.Chown(d, 1000, 1000) }, "owner uid 1000"},
+		"missing":                            {func(_, p string) error { return os.Remove(p) }, "no such file"},
+		"directory":                          {func(_, p string) error { return errors.Join(os.Remove(p), os.Mkdir(p, 0o755)) }, "not a regular file"},
+		"a link": {func(d, p string) error {
+			return errors.Join(os.Rename(p, d+"/real"), os.Symlink("real", p))
+		}, ""},
+		"a link of somebody else": {func(d, p string) error {
+			return errors.Join(os.Rename(p, d+"/real"), os.Symlink("real", p), os.Lchown(p, 1000, 1000))
+		}, "owner uid 1000"},
+		"a link into a bad place": {func(d, p string) error {
+			bad := d + "/bad"
+			return errors.Join(os.Mkdir(bad, 0o755), os.Chmod(bad, 0o777), os.Rename(p, bad+"/real"), os.Symlink("bad/real", p))
+		}, "not sticky"},
+	} {
+		directory := filepath.Join(t.TempDir(), "d")
+		program := filepath.Join(directory, "program")
+		if err := errors.Join(os.Mkdir(directory, 0o755), os.WriteFile(program, nil, 0o755), c.change(directory, program)); err != nil {
+			t.Fatalf("%s: %v", about, err)
+		}
+		err := CheckProgram(program)
+		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%s: got %v, want %q", about, err, c.want)
+		}
+	}
+	if err := CheckProgram("program"); err == nil {
+		t.Error("a path that is not absolute passed")
+	}
+}
