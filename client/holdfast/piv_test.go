@@ -89,6 +89,7 @@ func TestPickCard(t *testing.T) {
 		text   string
 	}{
 		"the only one":         {[]wire.Card{a}, 0, 7, 0, ""},
+		"locked":               {[]wire.Card{{Serial: 7, State: "locked", Reason: "its PIN is blocked"}}, 0, 7, 0, ""},
 		"beside a reader":      {[]wire.Card{empty, a}, 0, 7, 0, ""},
 		"by its number":        {[]wire.Card{a, b}, 8, 8, 0, ""},
 		"which of two":         {[]wire.Card{a, b}, 0, 0, exitUsage, "several cards: 7, 8"},

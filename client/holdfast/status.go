@@ -109,6 +109,9 @@ func deviceRows(d wire.Device) [][]string {
 	case d.TriesLeft == nil:
 	case d.Backend == pivBackend:
 		rows = append(rows, []string{"", "PIN: " + triesOf(d.TriesLeft, nil)})
+		if *d.TriesLeft < 2 {
+			rows = append(rows, []string{"", "hint: holdfast piv unblock sets a new PIN, with the PUK; the last try is never spent"})
+		}
 	default:
 		rows = append(rows, []string{"", plural(*d.TriesLeft, "wrong PIN until it locks", "wrong PINs until it locks")})
 	}

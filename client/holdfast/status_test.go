@@ -33,7 +33,7 @@ func TestStatus(t *testing.T) {
 	tries = 1
 	c.run("status").want(t, 0, "1 wrong PIN until it locks")
 	agent.Status.Devices = []wire.Device{{Backend: "piv", Device: "card:7", State: "ready", Maker: "PIV 5.4.3", TriesLeft: &tries}, {Backend: "piv", Device: "piv", State: "absent"}}
-	c.run("status").want(t, 0, "device  card:7\n", "        PIV 5.4.3\n", "        PIN: 1 try left\n", "device  cards\n")
+	c.run("status").want(t, 0, "device  card:7\n", "        PIV 5.4.3\n", "        PIN: 1 try left\n        hint: holdfast piv unblock", "device  cards\n")
 	agent.Status.Devices = nil
 	c.run("status").want(t, 0, "device  none")
 }
