@@ -97,7 +97,15 @@ func silent(what string) error {
 
 // freeSlot returns a slot with nothing in it. 9c, 9d and 9e are for signatures of
 // documents, decryption and doors: nobody is given them unasked.
+//
+// Before firmware 5.3 an imported key without a certificate cannot be seen, so that
+// no slot is known to be empty.
 func freeSlot(found *keys.Card, c card) (string, error) {
+	version, err := attestation.ParseFirmware(c.firmware)
+	if err != nil || version.Less(attestation.Firmware{Major: 5, Minor: 3}) {
+		return "", &keys.Error{Kind: keys.BadRequest, Message: fmt.Sprintf("card %d, of firmware %s, cannot tell which of its slots are empty", c.serial, c.firmware),
+			Hint: "name one whose key may be lost: --slot 9a --overwrite"}
+	}
 	taken := map[string]bool{}
 	for _, s := range found.Slots {
 		taken[s.Slot] = true

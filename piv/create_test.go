@@ -292,7 +292,17 @@ func TestFirmware(t *testing.T) {
 		setUp(t, b, 1)
 		_, err := b.Create(soon(t), keys.Template{Purpose: keys.TLSClient, Algorithm: keys.RS256, RSABits: test.bits, Card: keys.OnCard{PIN: []byte(rightPIN)}})
 		wantError(t, firmware.String(), err, test.want)
-		m := create(t, b, keys.OnCard{PINPolicy: keys.PolicyOnce})
+		o := keys.OnCard{PINPolicy: keys.PolicyOnce}
+		if !firmware.AtLeast(pivcard.Firmware{5, 3, 0}) {
+			ask := keys.Template{Purpose: keys.TLSClient, Algorithm: keys.ES256, Card: keys.OnCard{PIN: []byte(rightPIN)}}
+			_, err := b.Create(soon(t), ask)
+			wantError(t, firmware.String()+": any slot", err, keys.BadRequest, "cannot tell which of its slots are empty", "--slot")
+			ask.Card.Slot = "82"
+			_, err = b.Create(soon(t), ask)
+			wantError(t, firmware.String()+": a slot that may be full", err, keys.BadRequest, "cannot tell whether slot 82 is empty", "--overwrite")
+			o.Slot, o.Overwrite = "82", true
+		}
+		m := create(t, b, o)
 		unlock(t, b, m)
 		if err := sign(soon(t), b, m); err != nil {
 			t.Errorf("%s: %v", firmware, err)

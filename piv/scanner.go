@@ -102,6 +102,9 @@ func (s *scanner) pause(d time.Duration) {
 	}
 }
 
+// maxReaders is how many readers are looked after: pcscd knows 16.
+const maxReaders = 32
+
 // known returns the readers as they were seen last.
 func (s *scanner) known() []wire.Reader {
 	s.mu.Lock()
@@ -114,7 +117,7 @@ func (s *scanner) known() []wire.Reader {
 func (s *scanner) see(list []wire.Reader) {
 	s.mu.Lock()
 	now := map[string]*reader{}
-	for _, seen := range list {
+	for _, seen := range list[:min(len(list), maxReaders)] {
 		r := s.readers[seen.Name]
 		if r == nil || r.seen.Present != seen.Present || r.seen.Changes != seen.Changes {
 			r = newReader(s.config, seen)

@@ -83,6 +83,7 @@ func (d *desk) key(slot string, a keys.Algorithm, bits int, pin, touch keys.Poli
 	d.t.Helper()
 	r := d.on(wire.Generate)
 	r.Slot, r.Algorithm, r.RSABits, r.PINPolicy, r.TouchPolicy, r.ManagementKey = slot, string(a), bits, pin, touch, ownManage
+	r.Overwrite = !d.card.Firmware.AtLeast(pivcard.Firmware{5, 3, 0}) // or it could be full, unseen
 	reply := d.must(r)
 	scheme, err := keys.SchemeFor(a, keys.TLSClient)
 	if err != nil {

@@ -88,3 +88,24 @@ func TestProve(t *testing.T) {
 		})
 	}
 }
+
+// TestProvedOnce: that the key is the right one is asked once on a connection, by a
+// look too, and without its certificate where the card says enough of the key.
+func TestProvedOnce(t *testing.T) {
+	t.Parallel()
+	d := setUp(t, pivcard.Options{})
+	k := d.key("9a", keys.ES256, 0, keys.PolicyNever, keys.PolicyNever)
+	d.released()
+	d.card.Forget()
+	k.signs()
+	if n := d.card.Count(pivcard.GetData); n != 0 {
+		t.Errorf("%d objects were read for a signature, want none", n)
+	}
+	d.released()
+	d.must(k.on(wire.Slot))
+	before := d.card.Count(pivcard.GetMetadata)
+	k.signs()
+	if n := d.card.Count(pivcard.GetMetadata) - before; n != 0 {
+		t.Errorf("a look was followed by %d more of the same", n)
+	}
+}

@@ -28,6 +28,7 @@ func (d *desk) settingUp() wire.Request {
 func (d *desk) generating(slot string) wire.Request {
 	r := d.on(wire.Generate)
 	r.Slot, r.Algorithm, r.PINPolicy, r.TouchPolicy, r.PIN = slot, "ES256", keys.PolicyOnce, keys.PolicyNever, []byte(ownPIN)
+	r.Overwrite = !d.card.Firmware.AtLeast(pivcard.Firmware{5, 3, 0}) // or it could be full, unseen
 	return r
 }
 

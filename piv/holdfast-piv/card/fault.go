@@ -23,7 +23,7 @@ func (s *Session) fault(err error) error {
 		code, ok = codeOf(s.raw.State())
 	}
 	if ok {
-		s.drop()
+		s.Release() // the card may be there still, with its PIN verified
 		return s.gone(code, err)
 	}
 	if status, ok := statusOf(err); ok {

@@ -97,8 +97,15 @@ func (s *Session) vacant(slot piv.Slot, overwrite bool) error {
 		return nil
 	}
 	found, err := s.look(slot)
-	if err != nil || found == nil {
+	if err != nil {
 		return err
+	}
+	if found == nil && s.since(5, 3, 0) {
+		return nil
+	}
+	if found == nil { // a key that was imported and has no certificate cannot be seen
+		return &keys.Error{Kind: keys.BadRequest, Message: fmt.Sprintf("card %d, of firmware %s, cannot tell whether slot %v is empty", s.serial, s.version(), slot),
+			Hint: "--overwrite destroys what is there"}
 	}
 	what := "a key"
 	if found.Generated == nil {

@@ -53,6 +53,9 @@ func (s *Session) slot(r *wire.Request, reply *wire.Reply) error {
 		return s.empty(slot)
 	}
 	reply.Slot = found
+	if found.Public != nil {
+		s.proven[r.Slot] = found.Public
+	}
 	if r.Attest {
 		reply.Attestation, err = s.attestation(slot)
 	}
@@ -87,6 +90,21 @@ func (s *Session) look(slot piv.Slot) (*keys.CardSlot, error) {
 	}
 	if public == nil && certificate == nil {
 		return nil, nil
+	}
+	describe(found, public)
+	return found, nil
+}
+
+// key returns what the slot says of its key, without reading its certificate where
+// that adds nothing, or nil when there is none.
+func (s *Session) key(slot piv.Slot) (*keys.CardSlot, error) {
+	if !s.since(5, 3, 0) {
+		return s.look(slot)
+	}
+	found := &keys.CardSlot{Slot: slot.String()}
+	public, err := s.described(slot, found)
+	if err != nil || public == nil {
+		return nil, err
 	}
 	describe(found, public)
 	return found, nil
@@ -195,7 +213,7 @@ func (s *Session) prove(name string, public []byte) error {
 	if err != nil || len(public) > 0 && bytes.Equal(s.proven[name], public) {
 		return err
 	}
-	found, err := s.look(slot)
+	found, err := s.key(slot)
 	if err != nil {
 		return err
 	}

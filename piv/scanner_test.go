@@ -1,0 +1,23 @@
+package piv
+
+import (
+	"fmt"
+	"testing"
+
+	"holdfast/piv/wire"
+)
+
+// TestManyReaders: whoever speaks for pcscd can name any number of readers, and not
+// all of them get a place here.
+func TestManyReaders(t *testing.T) {
+	s := newScanner(Config{limits: limits{}.usual()})
+	defer s.close()
+	var list []wire.Reader
+	for i := range 3 * maxReaders {
+		list = append(list, wire.Reader{Name: fmt.Sprint("reader ", i)})
+	}
+	s.see(list)
+	if n := len(s.readers); n != maxReaders {
+		t.Errorf("%d readers are looked after, want %d", n, maxReaders)
+	}
+}
