@@ -97,7 +97,7 @@ func (r *rig) restartWith(p func() (*policy.Policy, error)) error {
 func TestAdoptingTakesTheCardsPIN(t *testing.T) {
 	p := newPerson()
 	r := newRig(t, withPerson(p), withCards(1))
-	r.createOnCard(p, "a", wire.OnCard{})
+	r.createOnCard(p, "a", wire.OnCard{PINPolicy: "never"}) // so that nothing but adopting it takes a PIN
 	file, err := r.cards.Export(r.store.List()[0].Material)
 	if err != nil {
 		t.Fatal(err)

@@ -4,6 +4,7 @@ import (
 	"os"
 	"testing"
 
+	"holdfast/agent/keys"
 	"holdfast/agent/peer"
 	"holdfast/agent/policy"
 )
@@ -62,5 +63,23 @@ func TestWatchersAreDroppedForTheirOwnAlone(t *testing.T) {
 	}
 	if !alice.dropped || w.number() != 0 {
 		t.Errorf("dropped %t, %d watch", alice.dropped, w.number())
+	}
+}
+
+// A key that was locked while it was being unlocked, by whom the agent or the
+// device heard of it, had no wrong PIN: nobody is asked again, and nothing that is
+// remembered is forgotten.
+func TestLockedMeanwhileIsNoWrongPIN(t *testing.T) {
+	for err, want := range map[error]string{
+		errShut: "",
+		&keys.Error{Kind: keys.Busy, Message: "the key was locked while it was being unlocked"}: "",
+		&unfinished{&keys.Error{Kind: keys.PINRequired}}:                                        "",
+		&keys.Error{Kind: keys.PINRequired, Message: "the PIN is wrong"}:                        "wrong PIN",
+		&noPIN{&keys.Error{Kind: keys.BadRequest, Message: "no PIN"}}:                           "no PIN",
+		&keys.Error{Kind: keys.BadRequest, Message: "the slot is taken"}:                        "",
+	} {
+		if got := whyAgain(err); got != want {
+			t.Errorf("%v: asked again for %q, want %q", err, got, want)
+		}
 	}
 }
