@@ -195,43 +195,98 @@ func TestSecretsStayInTheChild(t *testing.T) {
 	}
 }
 
-// TestRealPINSequences: as [TestPINSequences], with the real child and card.
+// TestRealPINSequences: as [TestPINSequences], with the real child and card: here it
+// is the real code that must not spend the last try. As many as fit into the time.
 func TestRealPINSequences(t *testing.T) {
-	const total = 2000
-	_, b, cards := start(t, 1)
+	rig, b, cards := start(t, 1)
 	card := cards[0]
 	all := []keys.Material{create(t, b, keys.OnCard{PINPolicy: keys.PolicyOnce}), create(t, b, keys.OnCard{PINPolicy: keys.PolicyAlways})}
 	seed := rand.Uint64()
 	r := rand.New(rand.NewPCG(seed, 0))
-	for n := range total {
+	n := 0
+	for begun := time.Now(); time.Since(begun) < 20*time.Second; n++ {
 		b.Lock(nil)
 		card.SetPINLeft(3)
-		left := 3
+		card.SetPUKLeft(3)
+		s := realSequence{t: t, b: b, card: card, rig: rig, left: 3}
 		for range 2 + r.IntN(6) {
-			m := all[r.IntN(2)]
-			switch k := r.IntN(100); {
-			case k < 30:
-				if err := unlockErr(t, b, m, rightPIN); err == nil {
-					left = 3
-				}
-			case k < 55:
-				if err := unlockErr(t, b, m, wrongPIN); err == nil {
-					t.Error("a wrong PIN unlocks")
-				}
-				left = max(left-1, 1)
-			case k < 90:
-				_ = sign(soon(t), b, m) // its own test says when it may
-			case k < 95:
-				b.Lock(&m)
-			default:
-				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(r.IntN(5))*time.Millisecond)
-				_ = sign(ctx, b, m)
-				cancel()
-			}
+			s.step(r.IntN(1000), all[r.IntN(2)])
 		}
-		if got := card.PINLeft(); got < left || got < 1 {
-			t.Fatalf("seed %d, sequence %d: %d tries are left, the person left %d", seed, n, got, left)
+		if err := b.Check(soon(t), all[0]); err != nil { // the card is done with what was cancelled
+			t.Fatal(err)
+		}
+		if got := card.PINLeft(); got < s.left || got < 1 || card.PUKLeft() < 1 || t.Failed() {
+			t.Fatalf("seed %d, sequence %d: %d tries are left, the person left %d; %d of the PUK", seed, n, got, s.left, card.PUKLeft())
 		}
 	}
-	t.Logf("%d sequences on a card: 0 tries beyond wrong entries", total)
+	t.Logf("%d sequences on a card: 0 tries beyond wrong entries", n)
+}
+
+// A realSequence is a person with a card; left is how many tries the person may
+// have left at the least.
+type realSequence struct {
+	t    *testing.T
+	b    *piv.PIV
+	card *pivcard.Card
+	rig  *pivcard.Rig
+	left int
+}
+
+func (s *realSequence) step(k int, m keys.Material) {
+	s.t.Helper()
+	right, wrong := []byte(rightPIN), []byte(wrongPIN)
+	switch {
+	case k < 280:
+		s.gains(unlockErr(s.t, s.b, m, rightPIN))
+	case k < 500:
+		s.loses(unlockErr(s.t, s.b, m, wrongPIN))
+	case k < 780:
+		_ = sign(soon(s.t), s.b, m) // its own test says when it may
+	case k < 830:
+		s.b.Lock(&m)
+	case k < 870:
+		s.gains(s.b.Unblock(soon(s.t), 1, []byte(rightPUK), right))
+	case k < 890:
+		if s.b.Unblock(soon(s.t), 1, wrong, right) == nil {
+			s.t.Error("a wrong PUK unblocks")
+		}
+	case k < 920:
+		s.gains(s.b.ChangePIN(soon(s.t), 1, right, right))
+	case k < 950:
+		s.loses(s.b.ChangePIN(soon(s.t), 1, wrong, right))
+	case k < 951:
+		s.rig.Remove(s.card)
+		s.rig.Insert(s.card)
+		within(s.t, "inserted again", recovery, func() error { return s.b.Check(soon(s.t), m) })
+	default:
+		s.leaves(k, m)
+	}
+}
+
+// gains notes what a right entry gives back.
+func (s *realSequence) gains(err error) {
+	if err == nil {
+		s.left = 3
+	}
+}
+
+// loses notes what a wrong entry may cost.
+func (s *realSequence) loses(err error) {
+	s.t.Helper()
+	if err == nil {
+		s.t.Error("a wrong PIN is taken")
+	}
+	s.left = max(s.left-1, 1)
+}
+
+// leaves has the person go while something is under way.
+func (s *realSequence) leaves(k int, m keys.Material) {
+	ctx, cancel := context.WithTimeout(s.t.Context(), time.Duration(k%6)*time.Millisecond)
+	defer cancel()
+	if k%2 == 0 {
+		_ = sign(ctx, s.b, m)
+		return
+	}
+	_ = s.b.Unlock(ctx, m, []byte(wrongPIN), time.Now().Add(time.Hour))
+	s.left = max(s.left-1, 1)
 }
