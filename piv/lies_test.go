@@ -85,7 +85,7 @@ func TestFull(t *testing.T) {
 	for range 21 {
 		s.create(b, keys.OnCard{})
 	}
-	_, err := b.Create(soon(t), keys.Template{Purpose: keys.TLSClient, Algorithm: keys.ES256, Card: keys.OnCard{PIN: []byte(rightPIN)}})
+	_, err := b.Create(soon(t), keys.Template{Purpose: keys.TLSClient, Algorithm: keys.ES256, Card: keys.OnCard{PIN: []byte(rightPIN), AllowUnattested: true}})
 	wantError(t, "the 22nd key", err, keys.Busy, "no free slot", "--overwrite")
 }
 

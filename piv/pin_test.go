@@ -198,6 +198,7 @@ func TestSecretsStayInTheChild(t *testing.T) {
 // TestRealPINSequences: as [TestPINSequences], with the real child and card: here it
 // is the real code that must not spend the last try. As many as fit into the time.
 func TestRealPINSequences(t *testing.T) {
+	t.Parallel()
 	rig, b, cards := start(t, 1)
 	card := cards[0]
 	all := []keys.Material{create(t, b, keys.OnCard{PINPolicy: keys.PolicyOnce}), create(t, b, keys.OnCard{PINPolicy: keys.PolicyAlways})}

@@ -32,6 +32,7 @@ type sequence struct {
 // person has not just entered, never the last one, and keys sign exactly when they
 // are unlocked.
 func TestPINSequences(t *testing.T) {
+	t.Parallel()
 	const total = 10_000
 	s := newScript(t)
 	b := s.open(t)
