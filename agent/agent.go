@@ -80,6 +80,8 @@ type Agent struct {
 	made    tally         // keys
 	locked  tally         // keys
 
+	announced tally // locks of what was not open
+
 	mu        sync.Mutex
 	perUID    map[uint32]int   // open connections
 	total     int              // of all uids
@@ -122,6 +124,8 @@ func New(o Options) (*Agent, error) {
 		paper:    tally{most: paperwork},
 		made:     tally{most: makings},
 		locked:   tally{most: paperwork},
+
+		announced: tally{most: announcements},
 	}
 	a.counts = newCounters(o.Version, a.started)
 	a.watch.init()

@@ -59,6 +59,13 @@ func (a *Agent) lock(rec store.Record) (was bool) {
 	return was
 }
 
+// isOpen reports whether a key is open, or being opened.
+func (a *Agent) isOpen(id keyID) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.opened(id)
+}
+
 // shut makes a key closed, also for who is opening it. The caller holds mu.
 func (a *Agent) shut(id keyID) {
 	a.forget(id)

@@ -14,6 +14,7 @@ import (
 const (
 	refusedConnections = 20  // recorded one by one; the rest is counted
 	refusedRequests    = 200 // likewise
+	announcements      = 30  // locks of what is not open, told to who watches: fewer than a watcher may be behind
 	paperwork          = 120 // recorded requests that need no device
 	makings            = 30  // new keys on a machine's agent; an RSA key counts as rsaMaking
 

@@ -89,11 +89,15 @@ func checkUnlock(rec store.Record, pin []byte) error {
 func (r *request) lockKeys(_ context.Context, p *wire.LockKeysParameters) (*wire.Empty, error) {
 	if p.Name != "" {
 		rec, e, err := r.find(policy.Unlock, p.Name)
-		if err == nil {
-			err = r.lock(rec, e)
+		if err != nil {
+			return &wire.Empty{}, err
 		}
-		return &wire.Empty{}, err
+		if id := idOf(rec); !r.agent.isOpen(id) {
+			r.announce(event{what: "lock", name: rec.Name, key: &id})
+		}
+		return &wire.Empty{}, r.lock(rec, e)
 	}
+	r.announce(event{what: "lock", user: &r.conn.peer.UID})
 	for _, rec := range r.agent.Store.List() {
 		if rec.Owner.UID == r.conn.peer.UID {
 			if err := r.lock(rec, entry{key: rec.Name, owner: rec.Owner, purpose: rec.Purpose}); err != nil {
@@ -102,6 +106,15 @@ func (r *request) lockKeys(_ context.Context, p *wire.LockKeysParameters) (*wire
 		}
 	}
 	return &wire.Empty{}, nil
+}
+
+// announce tells those who watch what the caller wants locked, also where nothing is
+// open now: what a key signed in for goes on when its time is over. It is told so
+// often only that nobody falls behind by it.
+func (r *request) announce(e event) {
+	if _, tell := r.agent.announced.count(r.conn.peer.UID, 1, time.Now()); tell {
+		r.agent.watch.publish(e)
+	}
 }
 
 // lock locks the key first and records it afterwards, if it was open: a log that
