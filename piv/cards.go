@@ -2,7 +2,9 @@ package piv
 
 import (
 	"context"
+	"slices"
 	"sync"
+	"time"
 
 	"holdfast/agent/keys"
 	"holdfast/piv/wire"
@@ -24,7 +26,40 @@ func (p *PIV) Cards(ctx context.Context) ([]keys.Card, error) {
 		all.Go(func() { list[i] = p.inspect(ctx, c) })
 	}
 	all.Wait()
+	if slices.ContainsFunc(list, isAbsent) {
+		return p.withoutGone(ctx, append(list, others...))
+	}
 	return append(list, others...), nil
+}
+
+func isAbsent(c keys.Card) bool { return c.State == keys.StateAbsent }
+
+// withoutGone takes out the cards that went while they were looked at, when the
+// scanner has noticed: it also knows whether pcscd went with them. Until then, and
+// for a second at most, nobody knows why a card did not answer.
+func (p *PIV) withoutGone(ctx context.Context, list []keys.Card) ([]keys.Card, error) {
+	notices := time.NewTicker(10 * time.Millisecond)
+	defer notices.Stop()
+	late := time.After(time.Second)
+	for {
+		known, _, err := p.scanner.inventory()
+		if err != nil {
+			return nil, err
+		}
+		still := func(c keys.Card) bool {
+			return isAbsent(c) && slices.ContainsFunc(known, func(k card) bool { return k.serial == c.Serial })
+		}
+		if !slices.ContainsFunc(list, still) {
+			return slices.DeleteFunc(list, func(c keys.Card) bool { return isAbsent(c) && c.Serial != 0 }), nil
+		}
+		select {
+		case <-notices.C:
+		case <-late:
+			return list, nil
+		case <-ctx.Done():
+			return list, nil
+		}
+	}
 }
 
 // inventory lists the cards that are known, and what is said of the others.
