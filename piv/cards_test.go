@@ -288,3 +288,27 @@ func TestHangingReader(t *testing.T) {
 		t.Error("the card that hung was never asked again")
 	}
 }
+
+// TestAskedAtOnce: who puts a card in and asks at once is not told that it is
+// missing.
+func TestAskedAtOnce(t *testing.T) {
+	rig, b, cards := start(t, 1)
+	m := create(t, b, keys.OnCard{})
+	for range 5 {
+		if err := rig.Remove(cards[0]); err != nil {
+			t.Fatal(err)
+		}
+		within(t, "gone", recovery, func() error {
+			if err := b.Check(soon(t), m); keys.KindOf(err) != keys.DeviceAbsent {
+				return fmt.Errorf("got %v, want device-absent", err)
+			}
+			return nil
+		})
+		if err := rig.Insert(cards[0]); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.Check(soon(t), m); err != nil {
+			t.Errorf("asked at once: %v", err)
+		}
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"holdfast/agent/keys"
 )
@@ -15,27 +16,39 @@ func unitOf(serial uint32) string { return strconv.FormatUint(uint64(serial), 10
 
 func quoted(reader string) string { return fmt.Sprintf("%.60q", reader) }
 
+// insertion is how long a card may be in its reader before the scanner hears of it:
+// who puts a card in and asks at once does not hear that it is missing.
+const insertion = 300 * time.Millisecond
+
 // find returns the card with a serial number, or for serial 0 with the only card.
-// It waits while a new card is being identified, and looks once more itself
-// when pcscd was not there, or another program held a card.
+// It waits while a new card is being identified, and a moment for one that may just
+// have come, and looks once more itself when pcscd was not there, or another program
+// held a card.
 func (s *scanner) find(ctx context.Context, serial uint32) (card, error) {
 	if err := s.start(); err != nil {
 		return card{}, err
 	}
-	for again := true; ; {
+	var newcomer <-chan time.Time
+	for again, late := true, false; ; {
 		s.mu.Lock()
 		found, err := s.choose(serial)
 		wait := s.unsettled()
 		if err != nil && !wait && again {
 			wait, again = s.lookAgain(), false
 		}
+		absent := err != nil && s.fault == nil && s.obstacle() == nil
 		changed := s.changed
 		s.mu.Unlock()
-		if err == nil || !wait {
+		if !wait && absent && newcomer == nil {
+			newcomer = time.After(insertion)
+		}
+		if err == nil || !wait && (!absent || late) {
 			return found, err
 		}
 		select {
 		case <-changed:
+		case <-newcomer:
+			late = true
 		case <-ctx.Done():
 			return card{}, tooLate(ctx)
 		case <-s.ctx.Done():

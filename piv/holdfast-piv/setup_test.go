@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"regexp"
 	"testing"
+	"time"
 
 	"holdfast/agent/keys"
 	"holdfast/piv/wire"
@@ -159,10 +160,21 @@ func everywhere(d *desk, cut func(*desk, wire.Request, int) bool, step int) {
 			return
 		}
 		d.again()
-		if reply := d.do(d.settingUp()); reply.Error != nil {
+		if reply := d.whenFree(d.settingUp); reply.Error != nil {
 			d.t.Fatalf("after command %d was cut off: %+v", n, *reply.Error)
 		}
 		d.isSetUp()
+	}
+}
+
+// whenFree makes a request, again while pcscd has not yet taken the card from a child
+// that was killed.
+func (d *desk) whenFree(request func() wire.Request) *wire.Reply {
+	for until := time.Now().Add(patience); ; {
+		reply := d.do(request())
+		if reply.Error == nil || reply.Error.Kind != keys.Busy || time.Now().After(until) {
+			return reply
+		}
 	}
 }
 
@@ -229,7 +241,9 @@ func TestSetUpAgainCutOff(t *testing.T) {
 			break
 		}
 		d.child = start(t, d.rig)
-		d.must(again())
+		if reply := d.whenFree(again); reply.Error != nil {
+			t.Fatalf("after command %d was cut off: %+v", n, *reply.Error)
+		}
 		d.isSetUp()
 	}
 	if n < 20 {
