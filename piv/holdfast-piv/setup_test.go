@@ -268,13 +268,19 @@ func TestYubicoTool(t *testing.T) {
 	}
 }
 
+// yubico runs the tool, again while pcscd has not yet taken the card from a child
+// that has ended.
 func (d *desk) yubico(args ...string) []byte {
 	d.t.Helper()
-	cmd := exec.Command("yubico-piv-tool", append([]string{"-r", ""}, args...)...)
-	cmd.Env = append(os.Environ(), d.rig.Env()...)
-	text, err := cmd.CombinedOutput()
-	if err != nil {
-		d.t.Fatalf("yubico-piv-tool: %v: %s", err, text)
+	for until := time.Now().Add(patience); ; {
+		cmd := exec.Command("yubico-piv-tool", append([]string{"-r", ""}, args...)...)
+		cmd.Env = append(os.Environ(), d.rig.Env()...)
+		text, err := cmd.CombinedOutput()
+		if err == nil {
+			return text
+		}
+		if !bytes.Contains(text, []byte("Failed to connect")) || time.Now().After(until) {
+			d.t.Fatalf("yubico-piv-tool: %v: %s", err, text)
+		}
 	}
-	return text
 }
