@@ -106,7 +106,7 @@ func TestPINOnTheTerminal(t *testing.T) {
 	} else if strings.Contains(screen, pin) {
 		t.Errorf("the PIN is on the screen:\n%s", screen)
 	}
-	got, err := r.plane.Administer("get", "configmap", "typed-pin", "-o", "jsonpath={.data.text}")
+	got, err := r.plane.Administer("get", "configmap", "typed-pin", "-n", "kube-public", "-o", "jsonpath={.data.text}")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,7 +119,7 @@ func TestPINOnTheTerminal(t *testing.T) {
 	}
 }
 
-// bigManifest is a config map with text of every kind that pipes are bad at, and
+// bigManifest is a config map, where no other test looks, with text of every kind that pipes are bad at, and
 // that text.
 func bigManifest(name string) (manifest, text string) {
 	var b strings.Builder
@@ -127,7 +127,7 @@ func bigManifest(name string) (manifest, text string) {
 		fmt.Fprintf(&b, "%04d \t end of line  ", i)
 	}
 	text = b.String()
-	return fmt.Sprintf("apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: %s\ndata:\n  text: %q\n", name, text), text
+	return fmt.Sprintf("apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: %s\n  namespace: kube-public\ndata:\n  text: %q\n", name, text), text
 }
 
 // TestPINWithoutAPerson: what has neither a terminal nor a desktop is told at
