@@ -41,9 +41,10 @@ func OpenTerminal(tb TB, env []string, command string) *Terminal {
 }
 
 // command is a call of this terminal's own tmux server, which reads no
-// configuration of the user's.
+// configuration of the user's. It starts no server of its own (-N): that one would
+// outlive the test.
 func (t *Terminal) command(args ...string) *exec.Cmd {
-	return exec.Command("tmux", append([]string{"-S", t.socket, "-f", "/dev/null"}, args...)...)
+	return exec.Command("tmux", append([]string{"-N", "-S", t.socket, "-f", "/dev/null"}, args...)...)
 }
 
 // Screen returns what is on the screen now; it is empty when the terminal has
