@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"holdfast/agent/audit"
-	"holdfast/agent/peer"
-	"holdfast/agent/socket"
+	"holdfast/internal/door"
+	"holdfast/internal/peer"
 )
 
 // connection is what a request knows of the connection that it came over. Who
@@ -28,13 +28,13 @@ func connectionOf(ctx context.Context) *connection {
 
 // Serve accepts callers on s until the socket is closed. When ctx ends, the socket
 // closes, calls in progress finish and idle connections close.
-func (a *Agent) Serve(ctx context.Context, s *socket.Socket) error { return a.serve(ctx, s, false) }
+func (a *Agent) Serve(ctx context.Context, s *door.Socket) error { return a.serve(ctx, s, false) }
 
 // ServeAdmin is Serve for the socket over which the machine's keys are managed:
 // policy tells the two apart.
-func (a *Agent) ServeAdmin(ctx context.Context, s *socket.Socket) error { return a.serve(ctx, s, true) }
+func (a *Agent) ServeAdmin(ctx context.Context, s *door.Socket) error { return a.serve(ctx, s, true) }
 
-func (a *Agent) serve(ctx context.Context, s *socket.Socket, admin bool) error {
+func (a *Agent) serve(ctx context.Context, s *door.Socket, admin bool) error {
 	if !a.adopt(s) {
 		return s.Close()
 	}
@@ -43,7 +43,7 @@ func (a *Agent) serve(ctx context.Context, s *socket.Socket, admin bool) error {
 }
 
 // adopt makes s one of the agent's sockets, unless the agent has been shut down.
-func (a *Agent) adopt(s *socket.Socket) bool {
+func (a *Agent) adopt(s *door.Socket) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if !a.stopped {
@@ -71,7 +71,7 @@ func (a *Agent) CheckSockets() {
 // kindSocket is an audit record about a socket that was not the agent's any more.
 const kindSocket audit.Kind = "socket-replaced"
 
-func (a *Agent) listenersNow() []*socket.Socket {
+func (a *Agent) listenersNow() []*door.Socket {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.listeners

@@ -21,13 +21,13 @@ import (
 	"time"
 
 	"holdfast/agent/audit"
-	"holdfast/agent/keys"
-	"holdfast/agent/peer"
-	"holdfast/agent/policy"
 	"holdfast/agent/queue"
-	"holdfast/agent/socket"
 	"holdfast/agent/store"
-	"holdfast/client/varlink"
+	"holdfast/internal/door"
+	"holdfast/internal/keys"
+	"holdfast/internal/peer"
+	"holdfast/internal/policy"
+	"holdfast/internal/varlink"
 )
 
 // Options is what an Agent is made of. All members but Notices, Person and Log are
@@ -91,7 +91,7 @@ type Agent struct {
 	openings  map[*opening]struct{}
 	claims    map[slot]bool
 	open      sync.WaitGroup // connections
-	listeners []*socket.Socket
+	listeners []*door.Socket
 	stopped   bool
 }
 

@@ -24,13 +24,14 @@ import (
 
 	"holdfast/agent"
 	"holdfast/agent/audit"
-	"holdfast/agent/keys"
-	"holdfast/agent/keys/keystest"
-	"holdfast/agent/policy"
-	"holdfast/agent/socket"
 	"holdfast/agent/store"
-	"holdfast/agent/wire"
-	"holdfast/client/varlink"
+	"holdfast/internal/agentwire"
+	"holdfast/internal/door"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
+	"holdfast/internal/keys/keystest"
+	"holdfast/internal/policy"
+	"holdfast/internal/varlink"
 )
 
 // rig is an agent over software keys, on a socket of its own.
@@ -45,7 +46,7 @@ type rig struct {
 	audit     *audit.Log
 	policy    func() (*policy.Policy, error)
 	options   agent.Options
-	use       *socket.Socket
+	use       *door.Socket
 	logClosed bool   // by the test
 	binary    string // a copy of this test that other users can run
 }
@@ -150,7 +151,7 @@ func (r *rig) start() {
 		r.t.Fatal(err)
 	}
 	r.socket = filepath.Join(r.dir, "agent.sock")
-	if r.use, err = socket.Listen(r.socket, 0o666); err != nil {
+	if r.use, err = door.Listen(r.socket, 0o666); err != nil {
 		r.t.Fatal(err)
 	}
 	go r.agent.Serve(r.t.Context(), r.use)
@@ -160,7 +161,7 @@ func (r *rig) start() {
 func (r *rig) listenAdmin() string {
 	r.t.Helper()
 	path := filepath.Join(r.dir, "admin.sock")
-	s, err := socket.Listen(path, 0o600)
+	s, err := door.Listen(path, 0o600)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -209,22 +210,22 @@ func asKeysError(err error) error {
 	if !errors.As(err, &v) {
 		return err
 	}
-	var p wire.ErrorParameters
+	var p fault.Parameters
 	json.Unmarshal(v.Parameters, &p)
-	if e, ok := wire.ToError(v.Name, p); ok {
+	if e, ok := agentwire.ToError(v.Name, p); ok {
 		return e
 	}
 	return err
 }
 
-func (r *rig) create(name string, purpose keys.Purpose, change ...func(*wire.CreateKeyParameters)) wire.Key {
+func (r *rig) create(name string, purpose keys.Purpose, change ...func(*agentwire.CreateKeyParameters)) agentwire.Key {
 	r.t.Helper()
-	p := wire.CreateKeyParameters{Name: name, Purpose: string(purpose)}
+	p := agentwire.CreateKeyParameters{Name: name, Purpose: string(purpose)}
 	for _, c := range change {
 		c(&p)
 	}
-	var reply wire.KeyReply
-	if err := r.call(wire.CreateKey, p, &reply); err != nil {
+	var reply agentwire.KeyReply
+	if err := r.call(agentwire.CreateKey, p, &reply); err != nil {
 		r.t.Fatalf("create %s: %v", name, err)
 	}
 	return reply.Key
@@ -237,8 +238,8 @@ func tls13(side string) []byte {
 }
 
 func (r *rig) signClient(key string) ([]byte, error) {
-	var reply wire.SignReply
-	err := r.call(wire.SignTLSClient, wire.SignTLSClientParameters{Key: key, Scheme: string(keys.ECDSAP256SHA256), Message: tls13("client")}, &reply)
+	var reply agentwire.SignReply
+	err := r.call(agentwire.SignTLSClient, agentwire.SignTLSClientParameters{Key: key, Scheme: string(keys.ECDSAP256SHA256), Message: tls13("client")}, &reply)
 	return reply.Signature, err
 }
 
@@ -251,9 +252,9 @@ func (r *rig) auditLines() []string {
 	return strings.Split(strings.TrimSpace(string(data)), "\n")
 }
 
-func wantKind(t *testing.T, err error, want keys.Kind) {
+func wantKind(t *testing.T, err error, want fault.Kind) {
 	t.Helper()
-	if got := keys.KindOf(err); err == nil || got != want {
+	if got := fault.KindOf(err); err == nil || got != want {
 		t.Errorf("got %v (kind %q), want kind %q", err, got, want)
 	}
 }
@@ -284,8 +285,8 @@ func TestMissingAndForbiddenKeysLookTheSame(t *testing.T) {
 	r.create("secret", keys.TLSClient)
 	_, forbidden := r.signClient("secret")
 	_, missing := r.signClient("nosuch")
-	wantKind(t, forbidden, keys.Denied)
-	wantKind(t, missing, keys.Denied)
+	wantKind(t, forbidden, fault.Denied)
+	wantKind(t, missing, fault.Denied)
 	got := strings.ReplaceAll(fmt.Sprintf("%#v", forbidden), "secret", "nosuch")
 	if want := fmt.Sprintf("%#v", missing); forbidden.Error() == "" || strings.ReplaceAll(forbidden.Error(), "secret", "nosuch") != missing.Error() {
 		t.Errorf("a forbidden key answers %s, a missing one %s", got, want)
@@ -300,33 +301,33 @@ func TestOnlyThePurposesOwnVerbSigns(t *testing.T) {
 	verbs := map[string]func(key string) error{
 		"client": func(k string) error { _, err := r.signClient(k); return err },
 		"server": func(k string) error {
-			p := wire.SignParameters{Key: k, Scheme: string(keys.ECDSAP256SHA256), Message: tls13("server")}
-			return r.call(wire.SignTLSServer, p, &wire.SignReply{})
+			p := agentwire.SignParameters{Key: k, Scheme: string(keys.ECDSAP256SHA256), Message: tls13("server")}
+			return r.call(agentwire.SignTLSServer, p, &agentwire.SignReply{})
 		},
 		"client message to SignTLSServer": func(k string) error {
-			p := wire.SignParameters{Key: k, Scheme: string(keys.ECDSAP256SHA256), Message: tls13("client")}
-			return r.call(wire.SignTLSServer, p, &wire.SignReply{})
+			p := agentwire.SignParameters{Key: k, Scheme: string(keys.ECDSAP256SHA256), Message: tls13("client")}
+			return r.call(agentwire.SignTLSServer, p, &agentwire.SignReply{})
 		},
 		"server message to SignTLSClient": func(k string) error {
-			p := wire.SignTLSClientParameters{Key: k, Scheme: string(keys.ECDSAP256SHA256), Message: tls13("server")}
-			return r.call(wire.SignTLSClient, p, &wire.SignReply{})
+			p := agentwire.SignTLSClientParameters{Key: k, Scheme: string(keys.ECDSAP256SHA256), Message: tls13("server")}
+			return r.call(agentwire.SignTLSClient, p, &agentwire.SignReply{})
 		},
 		"handshake to SignCertificateRequest": func(k string) error {
-			p := wire.SignParameters{Key: k, Scheme: string(keys.ECDSAP256SHA256), Message: tls13("client")}
-			return r.call(wire.SignCertificateRequest, p, &wire.SignReply{})
+			p := agentwire.SignParameters{Key: k, Scheme: string(keys.ECDSAP256SHA256), Message: tls13("client")}
+			return r.call(agentwire.SignCertificateRequest, p, &agentwire.SignReply{})
 		},
 		"digest": func(k string) error {
 			d := sha256.Sum256([]byte("x"))
-			p := wire.SignTLSClientParameters{Key: k, Scheme: string(keys.ECDSAP256SHA256), Message: d[:]}
-			return r.call(wire.SignTLSClient, p, &wire.SignReply{})
+			p := agentwire.SignTLSClientParameters{Key: k, Scheme: string(keys.ECDSAP256SHA256), Message: d[:]}
+			return r.call(agentwire.SignTLSClient, p, &agentwire.SignReply{})
 		},
 		"other scheme": func(k string) error {
-			p := wire.SignTLSClientParameters{Key: k, Scheme: string(keys.ECDSAP384SHA384), Message: tls13("client")}
-			return r.call(wire.SignTLSClient, p, &wire.SignReply{})
+			p := agentwire.SignTLSClientParameters{Key: k, Scheme: string(keys.ECDSAP384SHA384), Message: tls13("client")}
+			return r.call(agentwire.SignTLSClient, p, &agentwire.SignReply{})
 		},
 		"evidence": func(k string) error {
-			p := wire.SignTLSClientParameters{Key: k, Scheme: string(keys.ECDSAP256SHA256), Message: tls13("client"), Evidence: &wire.Evidence{}}
-			return r.call(wire.SignTLSClient, p, &wire.SignReply{})
+			p := agentwire.SignTLSClientParameters{Key: k, Scheme: string(keys.ECDSAP256SHA256), Message: tls13("client"), Evidence: &agentwire.Evidence{}}
+			return r.call(agentwire.SignTLSClient, p, &agentwire.SignReply{})
 		},
 	}
 	signs := map[string]bool{"c client": true, "s server": true}
@@ -359,7 +360,7 @@ func TestNothingIsSignedWithoutAuditRecord(t *testing.T) {
 	r.logClosed = true
 	r.audit.Close() // from here on nothing can be appended
 	_, err := r.signClient("alice")
-	wantKind(t, err, keys.Internal)
+	wantKind(t, err, fault.Internal)
 	if n := r.memory.Signs() - before; n != 0 {
 		t.Errorf("the device signed %d times without a record", n)
 	}
@@ -391,11 +392,11 @@ func TestWrongSignatureNeverLeaves(t *testing.T) {
 	r.create("alice", keys.TLSClient)
 	r.memory.SignWrong(true)
 	_, err := r.signClient("alice")
-	wantKind(t, err, keys.KeyMismatch)
+	wantKind(t, err, fault.KeyMismatch)
 	r.memory.SignWrong(false)
 	before := r.memory.Signs()
 	_, err = r.signClient("alice")
-	wantKind(t, err, keys.KeyMismatch)
+	wantKind(t, err, fault.KeyMismatch)
 	if n := r.memory.Signs() - before; n != 0 {
 		t.Error("a key that was set aside was used again")
 	}
@@ -424,16 +425,16 @@ func TestFailedReloadKeepsTheOldPolicy(t *testing.T) {
 
 func TestRepeatedCreateGivesTheSameKey(t *testing.T) {
 	r := newRig(t)
-	id := func(p *wire.CreateKeyParameters) { p.RequestID = "a" }
+	id := func(p *agentwire.CreateKeyParameters) { p.RequestID = "a" }
 	first := r.create("alice", keys.TLSClient, id)
 	second := r.create("alice", keys.TLSClient, id)
 	if !bytes.Equal(first.PublicKey, second.PublicKey) {
 		t.Error("a repeat made another key")
 	}
-	p := wire.CreateKeyParameters{Name: "alice", Purpose: string(keys.TLSClient), RequestID: "b"}
-	wantKind(t, r.call(wire.CreateKey, p, &wire.KeyReply{}), keys.BadRequest)
+	p := agentwire.CreateKeyParameters{Name: "alice", Purpose: string(keys.TLSClient), RequestID: "b"}
+	wantKind(t, r.call(agentwire.CreateKey, p, &agentwire.KeyReply{}), fault.BadRequest)
 	p.RequestID = ""
-	wantKind(t, r.call(wire.CreateKey, p, &wire.KeyReply{}), keys.BadRequest)
+	wantKind(t, r.call(agentwire.CreateKey, p, &agentwire.KeyReply{}), fault.BadRequest)
 }
 
 func TestPurposesWithoutVerbAreRefused(t *testing.T) {
@@ -442,34 +443,34 @@ func TestPurposesWithoutVerbAreRefused(t *testing.T) {
 		if p.TLS() {
 			continue
 		}
-		err := r.call(wire.CreateKey, wire.CreateKeyParameters{Name: "x", Purpose: string(p)}, &wire.KeyReply{})
-		wantKind(t, err, keys.Unsupported)
+		err := r.call(agentwire.CreateKey, agentwire.CreateKeyParameters{Name: "x", Purpose: string(p)}, &agentwire.KeyReply{})
+		wantKind(t, err, fault.Unsupported)
 	}
 }
 
 func TestPINIsTriedTwiceAnHour(t *testing.T) {
 	r := newRig(t)
-	r.create("alice", keys.TLSClient, func(p *wire.CreateKeyParameters) { p.PIN = []byte("right-pin") })
+	r.create("alice", keys.TLSClient, func(p *agentwire.CreateKeyParameters) { p.PIN = []byte("right-pin") })
 	_, err := r.signClient("alice")
-	wantKind(t, err, keys.PINRequired)
+	wantKind(t, err, fault.PINRequired)
 	unlock := func(pin string) error {
-		return r.call(wire.UnlockKey, wire.UnlockKeyParameters{Name: "alice", PIN: []byte(pin)}, &wire.UnlockKeyReply{})
+		return r.call(agentwire.UnlockKey, agentwire.UnlockKeyParameters{Name: "alice", PIN: []byte(pin)}, &agentwire.UnlockKeyReply{})
 	}
-	wantKind(t, unlock("wrong-pin"), keys.PINRequired)
+	wantKind(t, unlock("wrong-pin"), fault.PINRequired)
 	if err := unlock("right-pin"); err != nil {
 		t.Fatalf("the right PIN after a wrong one: %v", err)
 	}
 	if _, err := r.signClient("alice"); err != nil {
 		t.Errorf("after unlock: %v", err)
 	}
-	if err := r.call(wire.LockKeys, wire.Empty{}, &wire.Empty{}); err != nil {
+	if err := r.call(agentwire.LockKeys, agentwire.Empty{}, &agentwire.Empty{}); err != nil {
 		t.Fatal(err)
 	}
 	_, err = r.signClient("alice")
-	wantKind(t, err, keys.PINRequired)
-	wantKind(t, unlock("wrong-pin"), keys.PINRequired)
-	wantKind(t, unlock("wrong-pin"), keys.PINRequired)
-	wantKind(t, unlock("right-pin"), keys.PINBlocked) // the right one, but no more tries this hour
+	wantKind(t, err, fault.PINRequired)
+	wantKind(t, unlock("wrong-pin"), fault.PINRequired)
+	wantKind(t, unlock("wrong-pin"), fault.PINRequired)
+	wantKind(t, unlock("right-pin"), fault.PINBlocked) // the right one, but no more tries this hour
 	for _, line := range r.auditLines() {
 		if strings.Contains(line, "right-pin") || strings.Contains(line, "wrong-pin") {
 			t.Errorf("a PIN is in the audit log: %s", line)
@@ -479,11 +480,11 @@ func TestPINIsTriedTwiceAnHour(t *testing.T) {
 
 func TestUnlockLastsAsLongAsAsked(t *testing.T) {
 	r := newRig(t)
-	r.create("alice", keys.TLSClient, func(p *wire.CreateKeyParameters) { p.PIN = []byte("right-pin") })
+	r.create("alice", keys.TLSClient, func(p *agentwire.CreateKeyParameters) { p.PIN = []byte("right-pin") })
 	for seconds, want := range map[int]time.Duration{0: 15 * time.Minute, 60: time.Minute, 3600: time.Hour} {
-		var reply wire.UnlockKeyReply
-		p := wire.UnlockKeyParameters{Name: "alice", PIN: []byte("right-pin"), Seconds: seconds}
-		if err := r.call(wire.UnlockKey, p, &reply); err != nil {
+		var reply agentwire.UnlockKeyReply
+		p := agentwire.UnlockKeyParameters{Name: "alice", PIN: []byte("right-pin"), Seconds: seconds}
+		if err := r.call(agentwire.UnlockKey, p, &reply); err != nil {
 			t.Fatal(err)
 		}
 		if got := time.Until(reply.UnlockedUntil); got > want || got < want-time.Minute/2 {
@@ -491,25 +492,25 @@ func TestUnlockLastsAsLongAsAsked(t *testing.T) {
 		}
 	}
 	for _, seconds := range []int{-1, 3601} {
-		p := wire.UnlockKeyParameters{Name: "alice", PIN: []byte("right-pin"), Seconds: seconds}
-		wantKind(t, r.call(wire.UnlockKey, p, &wire.UnlockKeyReply{}), keys.BadRequest)
+		p := agentwire.UnlockKeyParameters{Name: "alice", PIN: []byte("right-pin"), Seconds: seconds}
+		wantKind(t, r.call(agentwire.UnlockKey, p, &agentwire.UnlockKeyReply{}), fault.BadRequest)
 	}
 }
 
 func TestWatchTellsOfKeysAndPolicy(t *testing.T) {
 	r := newRig(t)
-	events := make(chan wire.WatchReply, 16)
+	events := make(chan agentwire.WatchReply, 16)
 	ended := make(chan error, 1)
 	c := r.dial()
 	go func() {
-		ended <- c.CallMore(t.Context(), wire.Watch, wire.Empty{}, func(raw json.RawMessage, _ bool) error {
-			var e wire.WatchReply
+		ended <- c.CallMore(t.Context(), agentwire.Watch, agentwire.Empty{}, func(raw json.RawMessage, _ bool) error {
+			var e agentwire.WatchReply
 			err := json.Unmarshal(raw, &e)
 			events <- e
 			return err
 		})
 	}()
-	next := func() wire.WatchReply {
+	next := func() agentwire.WatchReply {
 		t.Helper()
 		select {
 		case e := <-events:
@@ -519,17 +520,17 @@ func TestWatchTellsOfKeysAndPolicy(t *testing.T) {
 		case <-time.After(5 * time.Second):
 			t.Fatal("nothing came")
 		}
-		return wire.WatchReply{}
+		return agentwire.WatchReply{}
 	}
 	r.waitForWatcher()
 	r.create("alice", keys.TLSClient)
-	if got, want := next(), (wire.WatchReply{What: "key", Name: "alice"}); got != want {
+	if got, want := next(), (agentwire.WatchReply{What: "key", Name: "alice"}); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 	if err := r.agent.Reload(context.Background()); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := next(), (wire.WatchReply{What: "policy"}); got != want {
+	if got, want := next(), (agentwire.WatchReply{What: "policy"}); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 	c.Close()
@@ -558,9 +559,9 @@ func TestBoundKeysAreRefusedUntilServersCanBeVerified(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := r.signClient("alice")
-	wantKind(t, err, keys.Unsupported)
-	p := wire.BindKeyParameters{Name: "alice", Servers: []wire.Server{{Address: "api.example:6443", CA: "x"}}}
-	wantKind(t, r.call(wire.BindKey, p, &wire.KeyReply{}), keys.Unsupported)
+	wantKind(t, err, fault.Unsupported)
+	p := agentwire.BindKeyParameters{Name: "alice", Servers: []agentwire.Server{{Address: "api.example:6443", CA: "x"}}}
+	wantKind(t, r.call(agentwire.BindKey, p, &agentwire.KeyReply{}), fault.Unsupported)
 }
 
 // selfSigned returns a certificate in PEM.
@@ -581,22 +582,22 @@ func selfSigned(t *testing.T) string {
 func TestAKeyHasOneRecord(t *testing.T) {
 	r := newRig(t)
 	r.create("alice", keys.TLSClient)
-	var file wire.ExportKeyReply
-	if err := r.call(wire.ExportKey, wire.NameParameters{Name: "alice"}, &file); err != nil {
+	var file agentwire.ExportKeyReply
+	if err := r.call(agentwire.ExportKey, agentwire.NameParameters{Name: "alice"}, &file); err != nil {
 		t.Fatal(err)
 	}
 	for _, purpose := range []string{"tls-server", "tls-client"} {
-		p := wire.AdoptKeyParameters{Name: "again", Purpose: purpose, File: file.File, AllowImported: true}
-		wantKind(t, r.call(wire.AdoptKey, p, &wire.KeyReply{}), keys.Denied)
+		p := agentwire.AdoptKeyParameters{Name: "again", Purpose: purpose, File: file.File, AllowImported: true}
+		wantKind(t, r.call(agentwire.AdoptKey, p, &agentwire.KeyReply{}), fault.Denied)
 	}
 	if _, err := r.signClient("alice"); err != nil {
 		t.Errorf("the key itself, afterwards: %v", err)
 	}
-	if err := r.call(wire.DeleteKey, wire.NameParameters{Name: "alice"}, &wire.Empty{}); err != nil {
+	if err := r.call(agentwire.DeleteKey, agentwire.NameParameters{Name: "alice"}, &agentwire.Empty{}); err != nil {
 		t.Fatal(err)
 	}
-	p := wire.AdoptKeyParameters{Name: "again", Purpose: "tls-client", File: file.File}
-	if err := r.call(wire.AdoptKey, p, &wire.KeyReply{}); err != nil {
+	p := agentwire.AdoptKeyParameters{Name: "again", Purpose: "tls-client", File: file.File}
+	if err := r.call(agentwire.AdoptKey, p, &agentwire.KeyReply{}); err != nil {
 		t.Errorf("adopted after it was deleted: %v", err)
 	}
 }
@@ -605,15 +606,15 @@ func TestAKeyHasOneRecord(t *testing.T) {
 func TestLeavingDoesNotBreakCreation(t *testing.T) {
 	r := newRig(t)
 	r.memory.Delay(50 * time.Millisecond)
-	p := wire.CreateKeyParameters{Name: "alice", Purpose: "tls-client", RequestID: "one"}
+	p := agentwire.CreateKeyParameters{Name: "alice", Purpose: "tls-client", RequestID: "one"}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
-	if err := r.dial().Call(ctx, wire.CreateKey, p, &wire.KeyReply{}); err == nil {
+	if err := r.dial().Call(ctx, agentwire.CreateKey, p, &agentwire.KeyReply{}); err == nil {
 		t.Fatal("the key was there at once")
 	}
 	r.waitForRecord(`"outcome":"ok"`, `"create"`)
 	before := r.memory.Signs()
-	if err := r.call(wire.CreateKey, p, &wire.KeyReply{}); err != nil {
+	if err := r.call(agentwire.CreateKey, p, &agentwire.KeyReply{}); err != nil {
 		t.Error(err)
 	}
 	if r.memory.Signs() != before {
@@ -629,8 +630,8 @@ func TestTailFitsIntoOneReply(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	var reply wire.TailAuditReply
-	if err := r.call(wire.TailAudit, wire.TailAuditParameters{Records: 500}, &reply); err != nil {
+	var reply agentwire.TailAuditReply
+	if err := r.call(agentwire.TailAudit, agentwire.TailAuditParameters{Records: 500}, &reply); err != nil {
 		t.Fatal(err)
 	}
 	lines := r.auditLines()
@@ -646,7 +647,7 @@ func TestFailedStoreLeavesNothingInTheDevice(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(path, "alice.json"), []byte("not a record"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	err := r.call(wire.CreateKey, wire.CreateKeyParameters{Name: "alice", Purpose: "tls-client"}, &wire.KeyReply{})
+	err := r.call(agentwire.CreateKey, agentwire.CreateKeyParameters{Name: "alice", Purpose: "tls-client"}, &agentwire.KeyReply{})
 	if err == nil {
 		t.Fatal("a key was made over a file that was in the way")
 	}
@@ -663,10 +664,10 @@ func TestRecordComesBeforeTheDevicesPlace(t *testing.T) {
 	recorded := false
 	r.memory.persist = func() error {
 		_, recorded = r.store.Get(uint32(os.Getuid()), "alice")
-		return &keys.Error{Kind: keys.Unsupported, Message: "no room"}
+		return &fault.Error{Kind: fault.Unsupported, Message: "no room"}
 	}
-	err := r.call(wire.CreateKey, wire.CreateKeyParameters{Name: "alice", Purpose: "tls-client", Persistent: true}, &wire.KeyReply{})
-	wantKind(t, err, keys.Unsupported)
+	err := r.call(agentwire.CreateKey, agentwire.CreateKeyParameters{Name: "alice", Purpose: "tls-client", Persistent: true}, &agentwire.KeyReply{})
+	wantKind(t, err, fault.Unsupported)
 	if !recorded {
 		t.Error("the device was told to keep a key that no record names")
 	}
@@ -678,11 +679,11 @@ func TestRecordComesBeforeTheDevicesPlace(t *testing.T) {
 func TestConnectionsOfAllUsersAreBounded(t *testing.T) {
 	r := newRig(t, func(r *rig) { r.options.Limits.Connections = 2 })
 	for range 2 {
-		if err := r.dial().Call(t.Context(), wire.ListKeys, wire.Empty{}, &wire.ListKeysReply{}); err != nil {
+		if err := r.dial().Call(t.Context(), agentwire.ListKeys, agentwire.Empty{}, &agentwire.ListKeysReply{}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := r.call(wire.ListKeys, wire.Empty{}, &wire.ListKeysReply{}); err == nil {
+	if err := r.call(agentwire.ListKeys, agentwire.Empty{}, &agentwire.ListKeysReply{}); err == nil {
 		t.Error("a third connection was served")
 	}
 }
@@ -690,11 +691,11 @@ func TestConnectionsOfAllUsersAreBounded(t *testing.T) {
 func TestConnectionsOfOneUserAreBounded(t *testing.T) {
 	r := newRig(t, func(r *rig) { r.options.Limits.ConnectionsPerPeer = 3 })
 	for range 3 {
-		if err := r.dial().Call(t.Context(), wire.ListKeys, wire.Empty{}, &wire.ListKeysReply{}); err != nil {
+		if err := r.dial().Call(t.Context(), agentwire.ListKeys, agentwire.Empty{}, &agentwire.ListKeysReply{}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := r.call(wire.ListKeys, wire.Empty{}, &wire.ListKeysReply{}); err == nil {
+	if err := r.call(agentwire.ListKeys, agentwire.Empty{}, &agentwire.ListKeysReply{}); err == nil {
 		t.Error("a fourth connection was served")
 	}
 }

@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 
-	"holdfast/agent/keys"
 	"holdfast/agent/prompt"
+	"holdfast/internal/fault"
 )
 
 // What came of a prompt, as the metrics name it. A prompt is withdrawn when nobody
@@ -68,12 +68,12 @@ func howUnanswered(ctx context.Context, err error) string {
 // explained is what a caller is told of a prompt that came to nothing, by an error
 // of that kind: what the prompt said of itself or else what is wanted, and why
 // nobody gave it.
-func explained(err error, kind keys.Kind, wants, hint string) error {
+func explained(err error, kind fault.Kind, wants, hint string) error {
 	var u *unanswered
-	e := &keys.Error{Kind: kind, Message: wants, Hint: hint}
+	e := &fault.Error{Kind: kind, Message: wants, Hint: hint}
 	switch {
 	case errors.As(err, &u):
-		if said, ok := keys.AsError(u.err); ok && said.Kind == kind {
+		if said, ok := fault.AsError(u.err); ok && said.Kind == kind {
 			e.Message, e.Hint = said.Message, said.Hint // the cause may be a deadline, which is not the caller's
 		}
 	case named(err): // what the device said
@@ -88,4 +88,4 @@ func explained(err error, kind keys.Kind, wants, hint string) error {
 	return e
 }
 
-func named(err error) bool { _, ok := keys.AsError(err); return ok }
+func named(err error) bool { _, ok := fault.AsError(err); return ok }

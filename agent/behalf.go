@@ -4,35 +4,35 @@ import (
 	"fmt"
 
 	"holdfast/agent/audit"
-	"holdfast/agent/keys"
-	"holdfast/agent/peer"
-	"holdfast/agent/policy"
-	"holdfast/agent/wire"
+	"holdfast/internal/agentwire"
+	"holdfast/internal/fault"
+	"holdfast/internal/peer"
+	"holdfast/internal/policy"
 )
 
 // onBehalfOf notes for whom the caller says that it asks, for the audit log and
 // for rules that narrow by it. What cannot be true is refused: a log that holds
 // it would send its reader astray.
-func (r *request) onBehalfOf(who *wire.Reported) error {
+func (r *request) onBehalfOf(who *agentwire.Reported) error {
 	if who == nil {
 		return nil
 	}
-	fault := ""
+	flaw := ""
 	switch {
 	case who.UID == peer.OverflowUID || who.UID == ^uint32(0):
-		fault = fmt.Sprintf("uid %d", who.UID)
+		flaw = fmt.Sprintf("uid %d", who.UID)
 	case who.PID <= 0:
-		fault = fmt.Sprintf("pid %d", who.PID)
+		flaw = fmt.Sprintf("pid %d", who.PID)
 	case who.Start == 0:
-		fault = "a process without a start time"
+		flaw = "a process without a start time"
 	case who.Unit != "" && !peer.IsUnit(who.Unit):
-		fault = fmt.Sprintf("a unit named %.80q", who.Unit)
+		flaw = fmt.Sprintf("a unit named %.80q", who.Unit)
 	default:
 		r.reported = &audit.Reported{UID: who.UID, PID: who.PID, Start: who.Start, Unit: who.Unit}
 		return nil
 	}
-	return &keys.Error{
-		Kind: keys.BadRequest, Message: "onBehalfOf reports " + fault + ", which no process can have",
+	return &fault.Error{
+		Kind: fault.BadRequest, Message: "onBehalfOf reports " + flaw + ", which no process can have",
 		Hint: "report the process as its connection shows it, or nobody",
 	}
 }

@@ -8,16 +8,17 @@ import (
 
 	"holdfast/agent"
 	"holdfast/agent/audit"
-	"holdfast/agent/keys"
-	"holdfast/agent/peer"
-	"holdfast/agent/policy"
 	"holdfast/agent/queue"
-	"holdfast/agent/wire"
+	"holdfast/internal/agentwire"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
+	"holdfast/internal/peer"
+	"holdfast/internal/policy"
 )
 
-func (r *rig) signFor(key string, who *wire.Reported) error {
-	p := wire.SignTLSClientParameters{Key: key, Scheme: string(keys.ECDSAP256SHA256), Message: tls13("client"), OnBehalfOf: who}
-	return r.call(wire.SignTLSClient, p, &wire.SignReply{})
+func (r *rig) signFor(key string, who *agentwire.Reported) error {
+	p := agentwire.SignTLSClientParameters{Key: key, Scheme: string(keys.ECDSAP256SHA256), Message: tls13("client"), OnBehalfOf: who}
+	return r.call(agentwire.SignTLSClient, p, &agentwire.SignReply{})
 }
 
 // TestReportedIsRecordedAsReported: the verified caller stays the caller, and whom
@@ -25,7 +26,7 @@ func (r *rig) signFor(key string, who *wire.Reported) error {
 func TestReportedIsRecordedAsReported(t *testing.T) {
 	r := newRig(t)
 	r.create("alice", keys.TLSClient)
-	if err := r.signFor("alice", &wire.Reported{UID: 1234, PID: 77, Start: 99, Unit: "deploy.service"}); err != nil {
+	if err := r.signFor("alice", &agentwire.Reported{UID: 1234, PID: 77, Start: 99, Unit: "deploy.service"}); err != nil {
 		t.Fatal(err)
 	}
 	lines := r.auditLines()
@@ -65,24 +66,24 @@ func TestReportsDivideTheReportersShare(t *testing.T) {
 func TestImpossibleReportsAreRefused(t *testing.T) {
 	r := newRig(t)
 	r.create("alice", keys.TLSClient)
-	good := wire.Reported{UID: 1234, PID: 77, Start: 99, Unit: "deploy.service"}
+	good := agentwire.Reported{UID: 1234, PID: 77, Start: 99, Unit: "deploy.service"}
 	if err := r.signFor("alice", &good); err != nil {
 		t.Fatal(err)
 	}
 	before := r.memory.Signs()
-	for about, change := range map[string]func(*wire.Reported){
-		"overflow uid":   func(p *wire.Reported) { p.UID = 65534 },
-		"no uid":         func(p *wire.Reported) { p.UID = 1<<32 - 1 },
-		"no pid":         func(p *wire.Reported) { p.PID = 0 },
-		"negative pid":   func(p *wire.Reported) { p.PID = -1 },
-		"no start":       func(p *wire.Reported) { p.Start = 0 },
-		"no unit's name": func(p *wire.Reported) { p.Unit = "../deploy" },
-		"a huge unit":    func(p *wire.Reported) { p.Unit = strings.Repeat("x", 4096) + ".service" },
-		"a slice":        func(p *wire.Reported) { p.Unit = "system.slice" },
+	for about, change := range map[string]func(*agentwire.Reported){
+		"overflow uid":   func(p *agentwire.Reported) { p.UID = 65534 },
+		"no uid":         func(p *agentwire.Reported) { p.UID = 1<<32 - 1 },
+		"no pid":         func(p *agentwire.Reported) { p.PID = 0 },
+		"negative pid":   func(p *agentwire.Reported) { p.PID = -1 },
+		"no start":       func(p *agentwire.Reported) { p.Start = 0 },
+		"no unit's name": func(p *agentwire.Reported) { p.Unit = "../deploy" },
+		"a huge unit":    func(p *agentwire.Reported) { p.Unit = strings.Repeat("x", 4096) + ".service" },
+		"a slice":        func(p *agentwire.Reported) { p.Unit = "system.slice" },
 	} {
 		bad := good
 		change(&bad)
-		if got := keys.KindOf(r.signFor("alice", &bad)); got != keys.BadRequest {
+		if got := fault.KindOf(r.signFor("alice", &bad)); got != fault.BadRequest {
 			t.Errorf("%s: got kind %q, want bad-request", about, got)
 		}
 	}
@@ -107,29 +108,29 @@ rules:
 	r.create("bob", keys.TLSClient)
 	for _, c := range []struct {
 		key  string
-		who  *wire.Reported
-		want keys.Kind
+		who  *agentwire.Reported
+		want fault.Kind
 	}{
-		{"alice", &wire.Reported{UID: 7, PID: 1, Start: 1}, ""},
-		{"alice", &wire.Reported{UID: 8, PID: 1, Start: 1}, keys.Denied},
-		{"alice", nil, keys.Denied},
-		{"bob", &wire.Reported{UID: 7, PID: 1, Start: 1, Unit: "deploy.service"}, ""},
-		{"bob", &wire.Reported{UID: 7, PID: 1, Start: 1, Unit: "other.service"}, keys.Denied},
-		{"bob", &wire.Reported{UID: 7, PID: 1, Start: 1}, keys.Denied},
+		{"alice", &agentwire.Reported{UID: 7, PID: 1, Start: 1}, ""},
+		{"alice", &agentwire.Reported{UID: 8, PID: 1, Start: 1}, fault.Denied},
+		{"alice", nil, fault.Denied},
+		{"bob", &agentwire.Reported{UID: 7, PID: 1, Start: 1, Unit: "deploy.service"}, ""},
+		{"bob", &agentwire.Reported{UID: 7, PID: 1, Start: 1, Unit: "other.service"}, fault.Denied},
+		{"bob", &agentwire.Reported{UID: 7, PID: 1, Start: 1}, fault.Denied},
 	} {
 		err := r.signFor(c.key, c.who)
-		if got := keys.KindOf(err); got != c.want {
+		if got := fault.KindOf(err); got != c.want {
 			t.Errorf("%s for %+v: got %v, want kind %q", c.key, c.who, err, c.want)
 		}
-		p := wire.CheckPolicyParameters{UID: uint32(os.Getuid()), GIDs: []uint32{}, Key: c.key, Operation: "sign-tls-client"}
+		p := agentwire.CheckPolicyParameters{UID: uint32(os.Getuid()), GIDs: []uint32{}, Key: c.key, Operation: "sign-tls-client"}
 		if c.who != nil {
 			p.ForUID, p.ForUnit = &c.who.UID, c.who.Unit
 		}
-		var answer wire.CheckPolicyReply
-		if err := r.call(wire.CheckPolicy, p, &answer); err != nil || answer.Allowed != (c.want == "") {
+		var answer agentwire.CheckPolicyReply
+		if err := r.call(agentwire.CheckPolicy, p, &answer); err != nil || answer.Allowed != (c.want == "") {
 			t.Errorf("CheckPolicy says %+v, %v for %s and %+v", answer, err, c.key, c.who)
 		}
 	}
-	p := wire.CheckPolicyParameters{UID: 7, GIDs: []uint32{}, Key: "bob", Operation: "sign-tls-client", ForUnit: "deploy.service"}
-	wantKind(t, r.call(wire.CheckPolicy, p, &wire.CheckPolicyReply{}), keys.BadRequest)
+	p := agentwire.CheckPolicyParameters{UID: 7, GIDs: []uint32{}, Key: "bob", Operation: "sign-tls-client", ForUnit: "deploy.service"}
+	wantKind(t, r.call(agentwire.CheckPolicy, p, &agentwire.CheckPolicyReply{}), fault.BadRequest)
 }

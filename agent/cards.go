@@ -5,10 +5,11 @@ import (
 	"context"
 	"fmt"
 
-	"holdfast/agent/keys"
-	"holdfast/agent/policy"
 	"holdfast/agent/store"
-	"holdfast/agent/wire"
+	"holdfast/internal/agentwire"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
+	"holdfast/internal/policy"
 )
 
 // cardHolder returns the device whose keys are on cards.
@@ -18,15 +19,15 @@ func (a *Agent) cardHolder() (keys.CardHolder, error) {
 			return h, nil
 		}
 	}
-	return nil, &keys.Error{
-		Kind: keys.Unsupported, Message: "this agent uses no cards",
+	return nil, &fault.Error{
+		Kind: fault.Unsupported, Message: "this agent uses no cards",
 		Hint: "install holdfast-piv and start the agent with --piv on; `holdfast doctor` looks closer",
 	}
 }
 
 // listCards opens every card for a moment. One look at a time is enough: another
 // program may want a card as well.
-func (r *request) listCards(ctx context.Context, _ *wire.Empty) (*wire.ListCardsReply, error) {
+func (r *request) listCards(ctx context.Context, _ *agentwire.Empty) (*agentwire.ListCardsReply, error) {
 	if _, err := r.allow(policy.ListCards, "", r.self()); err != nil {
 		return nil, err
 	}
@@ -44,23 +45,23 @@ func (r *request) listCards(ctx context.Context, _ *wire.Empty) (*wire.ListCards
 	if err != nil {
 		return nil, err
 	}
-	reply := &wire.ListCardsReply{Cards: []wire.Card{}}
+	reply := &agentwire.ListCardsReply{Cards: []agentwire.Card{}}
 	for _, c := range cards {
 		reply.Cards = append(reply.Cards, r.wireCard(c))
 	}
 	return reply, nil
 }
 
-func (r *request) wireCard(c keys.Card) wire.Card {
-	w := wire.Card{
+func (r *request) wireCard(c keys.Card) agentwire.Card {
+	w := agentwire.Card{
 		Serial: c.Serial, Reader: c.Reader, Firmware: c.Firmware, State: string(c.State), Reason: c.Reason, Hint: c.Hint,
 		PINTries: c.PINTries, PUKTries: c.PUKTries,
 		DefaultPIN: c.DefaultPIN, DefaultPUK: c.DefaultPUK, DefaultManagement: c.DefaultManagement,
 		ProtectedManagement: c.ProtectedManagement, Attests: c.Attests,
-		Notes: []wire.Notice{}, Slots: []wire.CardSlot{},
+		Notes: []agentwire.Notice{}, Slots: []agentwire.CardSlot{},
 	}
 	for _, n := range c.Notes {
-		w.Notes = append(w.Notes, wire.Notice(n))
+		w.Notes = append(w.Notes, agentwire.Notice(n))
 	}
 	for _, s := range c.Slots {
 		w.Slots = append(w.Slots, r.wireSlot(c.Serial, s))
@@ -70,8 +71,8 @@ func (r *request) wireCard(c keys.Card) wire.Card {
 
 // wireSlot names the caller's own key in a slot. Of other users' keys it says no
 // more than that there is one.
-func (r *request) wireSlot(serial uint32, s keys.CardSlot) wire.CardSlot {
-	w := wire.CardSlot{
+func (r *request) wireSlot(serial uint32, s keys.CardSlot) agentwire.CardSlot {
+	w := agentwire.CardSlot{
 		Slot: s.Slot, Algorithm: string(s.Algorithm), RSABits: s.RSABits, PINPolicy: string(s.PINPolicy), TouchPolicy: string(s.TouchPolicy),
 		Generated: s.Generated, PublicKey: s.Public, Certificate: s.Certificate,
 	}
@@ -88,7 +89,7 @@ func (r *request) wireSlot(serial uint32, s keys.CardSlot) wire.CardSlot {
 	return w
 }
 
-func (r *request) setUpCard(ctx context.Context, p *wire.SetUpCardParameters) (*wire.Empty, error) {
+func (r *request) setUpCard(ctx context.Context, p *agentwire.SetUpCardParameters) (*agentwire.Empty, error) {
 	defer clearAll(p.OldPIN, p.OldPUK, p.OldManagementKey, p.PIN, p.PUK)
 	s := keys.CardSetUp{OldPIN: p.OldPIN, OldPUK: p.OldPUK, OldManagementKey: p.OldManagementKey, PIN: p.PIN, PUK: p.PUK}
 	return r.manageCard(ctx, p.Card, "set-up", [][]byte{p.PIN, p.PUK}, func(ctx context.Context, h keys.CardHolder) error {
@@ -96,21 +97,21 @@ func (r *request) setUpCard(ctx context.Context, p *wire.SetUpCardParameters) (*
 	})
 }
 
-func (r *request) changeCardPIN(ctx context.Context, p *wire.ChangeCardParameters) (*wire.Empty, error) {
+func (r *request) changeCardPIN(ctx context.Context, p *agentwire.ChangeCardParameters) (*agentwire.Empty, error) {
 	defer clearAll(p.Old, p.New)
 	return r.manageCard(ctx, p.Card, "change-pin", [][]byte{p.Old, p.New}, func(ctx context.Context, h keys.CardHolder) error {
 		return h.ChangePIN(ctx, p.Card, p.Old, p.New)
 	})
 }
 
-func (r *request) changeCardPUK(ctx context.Context, p *wire.ChangeCardParameters) (*wire.Empty, error) {
+func (r *request) changeCardPUK(ctx context.Context, p *agentwire.ChangeCardParameters) (*agentwire.Empty, error) {
 	defer clearAll(p.Old, p.New)
 	return r.manageCard(ctx, p.Card, "change-puk", [][]byte{p.Old, p.New}, func(ctx context.Context, h keys.CardHolder) error {
 		return h.ChangePUK(ctx, p.Card, p.Old, p.New)
 	})
 }
 
-func (r *request) unblockCard(ctx context.Context, p *wire.UnblockCardParameters) (*wire.Empty, error) {
+func (r *request) unblockCard(ctx context.Context, p *agentwire.UnblockCardParameters) (*agentwire.Empty, error) {
 	defer clearAll(p.PUK, p.PIN)
 	return r.manageCard(ctx, p.Card, "unblock", [][]byte{p.PUK, p.PIN}, func(ctx context.Context, h keys.CardHolder) error {
 		return h.Unblock(ctx, p.Card, p.PUK, p.PIN)
@@ -121,14 +122,14 @@ func (r *request) unblockCard(ctx context.Context, p *wire.UnblockCardParameters
 // that look there, when the caller gives the card's PIN. Without it the slot gets
 // the leaf if it can, and the record alone if not: a renewal at night has neither
 // a person nor, perhaps, the card.
-func (r *request) storeInSlot(ctx context.Context, rec store.Record, p *wire.InstallCertificateParameters) error {
+func (r *request) storeInSlot(ctx context.Context, rec store.Record, p *agentwire.InstallCertificateParameters) error {
 	place := rec.Material.Card
 	holder, err := r.agent.cardHolder()
 	switch {
 	case place == nil && len(p.PIN) == 0:
 		return nil
 	case place == nil:
-		return &keys.Error{Kind: keys.BadRequest, Message: fmt.Sprintf("key %q is on no card: a PIN has nothing to do here", rec.Name)}
+		return &fault.Error{Kind: fault.BadRequest, Message: fmt.Sprintf("key %q is on no card: a PIN has nothing to do here", rec.Name)}
 	case err != nil:
 		return err
 	case len(p.PIN) == 0:
@@ -151,7 +152,7 @@ func (r *request) storeInSlot(ctx context.Context, rec store.Record, p *wire.Ins
 
 // manageCard does one thing to a card, which counts wrong codes itself. What cannot
 // be a code never gets there.
-func (r *request) manageCard(ctx context.Context, serial uint32, action string, codes [][]byte, work func(context.Context, keys.CardHolder) error) (*wire.Empty, error) {
+func (r *request) manageCard(ctx context.Context, serial uint32, action string, codes [][]byte, work func(context.Context, keys.CardHolder) error) (*agentwire.Empty, error) {
 	e, err := r.allow(policy.ManageCards, "", r.self())
 	if err != nil {
 		return nil, err
@@ -169,7 +170,7 @@ func (r *request) manageCard(ctx context.Context, serial uint32, action string, 
 	if err := r.permit(e); err != nil {
 		return nil, err
 	}
-	return &wire.Empty{}, r.outcome(e, work(ctx, holder))
+	return &agentwire.Empty{}, r.outcome(e, work(ctx, holder))
 }
 
 func clearAll(secrets ...[]byte) {

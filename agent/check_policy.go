@@ -5,20 +5,20 @@ import (
 	"fmt"
 	"slices"
 
-	"holdfast/agent/keys"
-	"holdfast/agent/peer"
-	"holdfast/agent/policy"
 	"holdfast/agent/store"
-	"holdfast/agent/wire"
+	"holdfast/internal/agentwire"
+	"holdfast/internal/fault"
+	"holdfast/internal/peer"
+	"holdfast/internal/policy"
 )
 
 // checkPolicy asks the policy without doing anything. Who administers the agent
 // may ask about anybody; others about themselves, and for them a key that is
 // missing and one that is forbidden stay the same.
-func (r *request) checkPolicy(_ context.Context, p *wire.CheckPolicyParameters) (*wire.CheckPolicyReply, error) {
+func (r *request) checkPolicy(_ context.Context, p *agentwire.CheckPolicyParameters) (*agentwire.CheckPolicyReply, error) {
 	op := policy.Operation(p.Operation)
 	if !slices.Contains(policy.Operations(), op) {
-		return nil, &keys.Error{Kind: keys.BadRequest, Message: fmt.Sprintf("there is no operation %.40q", p.Operation), Hint: fmt.Sprintf("one of %v", policy.Operations())}
+		return nil, &fault.Error{Kind: fault.BadRequest, Message: fmt.Sprintf("there is no operation %.40q", p.Operation), Hint: fmt.Sprintf("one of %v", policy.Operations())}
 	}
 	if err := r.reporting(p); err != nil {
 		return nil, err
@@ -38,32 +38,32 @@ func (r *request) checkPolicy(_ context.Context, p *wire.CheckPolicyParameters) 
 }
 
 // reporting notes whom the caller would report.
-func (r *request) reporting(p *wire.CheckPolicyParameters) error {
+func (r *request) reporting(p *agentwire.CheckPolicyParameters) error {
 	switch {
 	case p.ForUID == nil && p.ForUnit == "":
 		return nil
 	case p.ForUID == nil:
-		return &keys.Error{Kind: keys.BadRequest, Message: "forUnit says nothing without forUID"}
+		return &fault.Error{Kind: fault.BadRequest, Message: "forUnit says nothing without forUID"}
 	}
 	// Rules look at neither process nor start time: any will do.
-	return r.onBehalfOf(&wire.Reported{UID: *p.ForUID, PID: 1, Start: 1, Unit: p.ForUnit})
+	return r.onBehalfOf(&agentwire.Reported{UID: *p.ForUID, PID: 1, Start: 1, Unit: p.ForUnit})
 }
 
-func checked(d policy.Decision) *wire.CheckPolicyReply {
+func checked(d policy.Decision) *agentwire.CheckPolicyReply {
 	reason := d.Reason
 	if d.Where != "" {
 		reason = d.Where + ": " + reason
 	}
-	return &wire.CheckPolicyReply{Allowed: d.Allowed, Rule: d.Rule, Reason: reason}
+	return &agentwire.CheckPolicyReply{Allowed: d.Allowed, Rule: d.Rule, Reason: reason}
 }
 
 // checkOwn answers what find would, and for operations that concern no existing
 // key what allow would.
-func (r *request) checkOwn(op policy.Operation, p *wire.CheckPolicyParameters) (*wire.CheckPolicyReply, error) {
+func (r *request) checkOwn(op policy.Operation, p *agentwire.CheckPolicyParameters) (*agentwire.CheckPolicyReply, error) {
 	uid := r.conn.peer.UID
 	if p.UID != uid || len(p.GIDs) > 0 || p.Unit != "" {
-		return nil, &keys.Error{
-			Kind: keys.Denied, Message: "only root and the agent's own uid may ask about another uid, other groups or a unit",
+		return nil, &fault.Error{
+			Kind: fault.Denied, Message: "only root and the agent's own uid may ask about another uid, other groups or a unit",
 			Hint: "`holdfast policy check --file FILE` needs no agent",
 		}
 	}
@@ -76,5 +76,5 @@ func (r *request) checkOwn(op policy.Operation, p *wire.CheckPolicyParameters) (
 			return checked(d), nil
 		}
 	}
-	return &wire.CheckPolicyReply{Rule: "default", Reason: denied(op, p.Key, uid).Error()}, nil
+	return &agentwire.CheckPolicyReply{Rule: "default", Reason: denied(op, p.Key, uid).Error()}, nil
 }

@@ -6,10 +6,11 @@ import (
 	"maps"
 	"time"
 
-	"holdfast/agent/keys"
-	"holdfast/agent/policy"
 	"holdfast/agent/store"
-	"holdfast/agent/wire"
+	"holdfast/internal/agentwire"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
+	"holdfast/internal/policy"
 )
 
 // A yes is a person's to one use of a key: by one process, or by any when process
@@ -44,7 +45,7 @@ func (r *request) confirm(ctx context.Context, op policy.Operation, rec store.Re
 		return nil
 	}
 	if r.agent.Person == nil {
-		return &keys.Error{Kind: keys.ConfirmationRequired, Message: yesWanted + ", and this agent asks nobody", Hint: yesHint}
+		return &fault.Error{Kind: fault.ConfirmationRequired, Message: yesWanted + ", and this agent asks nobody", Hint: yesHint}
 	}
 	q := question{what: fmt.Sprintf("a yes to %d/%s", y.key.owner, y.key.name)}
 	if lasts {
@@ -57,7 +58,7 @@ func (r *request) confirm(ctx context.Context, op policy.Operation, rec store.Re
 		a.shown.Store(true)
 		return r.askYes(a.ctx, op, rec, y, lasts)
 	}
-	return explained(r.agent.prompts.put(ctx, r, q), keys.ConfirmationRequired, yesWanted, yesHint)
+	return explained(r.agent.prompts.put(ctx, r, q), fault.ConfirmationRequired, yesWanted, yesHint)
 }
 
 const (
@@ -123,20 +124,20 @@ func (a *Agent) keepYes(o *opening, y yes, u yesUntil) {
 }
 
 // confirmOf reads when a key is to be confirmed.
-func confirmOf(c *wire.Confirm) (*store.Confirm, error) {
+func confirmOf(c *agentwire.Confirm) (*store.Confirm, error) {
 	if c == nil {
 		return nil, nil
 	}
 	asked := &store.Confirm{When: store.When(c.When), Minutes: c.Minutes}
 	if err := asked.Check(); err != nil {
-		return nil, &keys.Error{Kind: keys.BadRequest, Message: err.Error(), Hint: "once, always, or process and 1 to 60 minutes"}
+		return nil, &fault.Error{Kind: fault.BadRequest, Message: err.Error(), Hint: "once, always, or process and 1 to 60 minutes"}
 	}
 	return asked, nil
 }
 
-func wireConfirm(c *store.Confirm) *wire.Confirm {
+func wireConfirm(c *store.Confirm) *agentwire.Confirm {
 	if c == nil {
 		return nil
 	}
-	return &wire.Confirm{When: string(c.When), Minutes: c.Minutes}
+	return &agentwire.Confirm{When: string(c.When), Minutes: c.Minutes}
 }

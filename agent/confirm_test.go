@@ -12,17 +12,18 @@ import (
 	"testing"
 	"time"
 
-	"holdfast/agent/keys"
-	"holdfast/agent/keys/keystest"
-	"holdfast/agent/wire"
+	"holdfast/internal/agentwire"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
+	"holdfast/internal/keys/keystest"
 )
 
 // confirmed is a rig with a person and a key that wants a yes.
-func confirmed(t *testing.T, c wire.Confirm, change ...func(*wire.CreateKeyParameters)) (*rig, *person) {
+func confirmed(t *testing.T, c agentwire.Confirm, change ...func(*agentwire.CreateKeyParameters)) (*rig, *person) {
 	t.Helper()
 	p := newPerson()
 	r := newRig(t, withPerson(p))
-	change = append(change, func(p *wire.CreateKeyParameters) { p.Confirm = &c })
+	change = append(change, func(p *agentwire.CreateKeyParameters) { p.Confirm = &c })
 	if key := r.create("alice", keys.TLSClient, change...); key.Confirm == nil || *key.Confirm != c {
 		t.Errorf("the key is shown with %+v, want %+v", key.Confirm, c)
 	}
@@ -31,13 +32,13 @@ func confirmed(t *testing.T, c wire.Confirm, change ...func(*wire.CreateKeyParam
 }
 
 // signFor signs as signFor does, while the test goes on.
-func (r *rig) signingFor(who *wire.Reported) <-chan error {
-	p := wire.SignTLSClientParameters{Key: "alice", Scheme: string(keys.ECDSAP256SHA256), Message: tls13("client"), OnBehalfOf: who}
-	return r.calling(r.t.Context(), wire.SignTLSClient, p)
+func (r *rig) signingFor(who *agentwire.Reported) <-chan error {
+	p := agentwire.SignTLSClientParameters{Key: "alice", Scheme: string(keys.ECDSAP256SHA256), Message: tls13("client"), OnBehalfOf: who}
+	return r.calling(r.t.Context(), agentwire.SignTLSClient, p)
 }
 
 // wantYes fails unless a signature for who waits for a yes, and gives it.
-func wantYes(t *testing.T, r *rig, p *person, who *wire.Reported) {
+func wantYes(t *testing.T, r *rig, p *person, who *agentwire.Reported) {
 	t.Helper()
 	before := r.memory.Signs()
 	result := r.signingFor(who)
@@ -58,7 +59,7 @@ func wantYes(t *testing.T, r *rig, p *person, who *wire.Reported) {
 }
 
 // wantNoQuestion fails unless a signature for who is made without a question.
-func wantNoQuestion(t *testing.T, r *rig, p *person, who *wire.Reported) {
+func wantNoQuestion(t *testing.T, r *rig, p *person, who *agentwire.Reported) {
 	t.Helper()
 	if err := soon(t, "the signature", r.signingFor(who)); err != nil {
 		t.Errorf("want a signature and no question: %v", err)
@@ -68,21 +69,21 @@ func wantNoQuestion(t *testing.T, r *rig, p *person, who *wire.Reported) {
 
 // A yes to a certificate request is none to signing in, and the other way round.
 func TestYesIsForOneOperation(t *testing.T) {
-	for _, c := range []wire.Confirm{{When: "once"}, {When: "process", Minutes: 5}} {
+	for _, c := range []agentwire.Confirm{{When: "once"}, {When: "process", Minutes: 5}} {
 		r, p := confirmed(t, c)
-		var k wire.KeyReply
-		if err := r.call(wire.GetKey, wire.NameParameters{Name: "alice"}, &k); err != nil {
+		var k agentwire.KeyReply
+		if err := r.call(agentwire.GetKey, agentwire.NameParameters{Name: "alice"}, &k); err != nil {
 			t.Fatal(err)
 		}
-		in := wire.SignParameters{Key: "alice", Scheme: k.Key.Scheme, Message: requestInfo(t, k.Key.PublicKey)}
-		result := r.calling(t.Context(), wire.SignCertificateRequest, in)
+		in := agentwire.SignParameters{Key: "alice", Scheme: k.Key.Scheme, Message: requestInfo(t, k.Key.PublicKey)}
+		result := r.calling(t.Context(), agentwire.SignCertificateRequest, in)
 		p.next(t).yes()
 		if err := soon(t, "the request's signature", result); err != nil {
 			t.Fatal(err)
 		}
 		wantYes(t, r, p, nil)
 		wantNoQuestion(t, r, p, nil)
-		if err := soon(t, "the request's signature", r.calling(t.Context(), wire.SignCertificateRequest, in)); err != nil {
+		if err := soon(t, "the request's signature", r.calling(t.Context(), agentwire.SignCertificateRequest, in)); err != nil {
 			t.Error(err)
 		}
 		p.none(t)
@@ -90,8 +91,8 @@ func TestYesIsForOneOperation(t *testing.T) {
 }
 
 func TestConfirmOnce(t *testing.T) {
-	r, p := confirmed(t, wire.Confirm{When: "once"})
-	other := &wire.Reported{UID: 7, PID: 70, Start: 700}
+	r, p := confirmed(t, agentwire.Confirm{When: "once"})
+	other := &agentwire.Reported{UID: 7, PID: 70, Start: 700}
 	wantYes(t, r, p, nil)
 	wantNoQuestion(t, r, p, nil)
 	wantNoQuestion(t, r, p, other)
@@ -107,9 +108,9 @@ func TestConfirmOnce(t *testing.T) {
 }
 
 func TestConfirmForEachProcess(t *testing.T) {
-	r, p := confirmed(t, wire.Confirm{When: "process", Minutes: 5})
-	one, other, again := &wire.Reported{UID: 7, PID: 70, Start: 700}, &wire.Reported{UID: 7, PID: 71, Start: 700}, &wire.Reported{UID: 7, PID: 70, Start: 701}
-	for _, who := range []*wire.Reported{nil, one, other, again} {
+	r, p := confirmed(t, agentwire.Confirm{When: "process", Minutes: 5})
+	one, other, again := &agentwire.Reported{UID: 7, PID: 70, Start: 700}, &agentwire.Reported{UID: 7, PID: 71, Start: 700}, &agentwire.Reported{UID: 7, PID: 70, Start: 701}
+	for _, who := range []*agentwire.Reported{nil, one, other, again} {
 		wantYes(t, r, p, who)
 		wantNoQuestion(t, r, p, who)
 	}
@@ -117,17 +118,17 @@ func TestConfirmForEachProcess(t *testing.T) {
 	conn, end := r.handedOver() // another process asks, and says that it is for one
 	defer end()
 	result := make(chan error, 1)
-	in := wire.SignTLSClientParameters{Key: "alice", Scheme: string(keys.ECDSAP256SHA256), Message: tls13("client"), OnBehalfOf: one}
-	go func() { result <- asKeysError(conn.Call(t.Context(), wire.SignTLSClient, in, nil)) }()
+	in := agentwire.SignTLSClientParameters{Key: "alice", Scheme: string(keys.ECDSAP256SHA256), Message: tls13("client"), OnBehalfOf: one}
+	go func() { result <- asKeysError(conn.Call(t.Context(), agentwire.SignTLSClient, in, nil)) }()
 	p.next(t).close()
-	wantKind(t, soon(t, "the answer", result), keys.ConfirmationRequired)
+	wantKind(t, soon(t, "the answer", result), fault.ConfirmationRequired)
 	r.lock("alice")
 	r.agent.ForgetClosedPrompts()
 	wantYes(t, r, p, nil)
 }
 
 func TestYesForAProcessEnds(t *testing.T) {
-	r, p := confirmed(t, wire.Confirm{When: "process", Minutes: 1})
+	r, p := confirmed(t, agentwire.Confirm{When: "process", Minutes: 1})
 	wantYes(t, r, p, nil)
 	r.agent.PassTime(59 * time.Second)
 	wantNoQuestion(t, r, p, nil)
@@ -136,7 +137,7 @@ func TestYesForAProcessEnds(t *testing.T) {
 }
 
 func TestConfirmAlways(t *testing.T) {
-	r, p := confirmed(t, wire.Confirm{When: "always"})
+	r, p := confirmed(t, agentwire.Confirm{When: "always"})
 	wantYes(t, r, p, nil)
 	wantYes(t, r, p, nil)
 	// Two at once are two questions, one after the other.
@@ -157,7 +158,7 @@ func TestConfirmAlways(t *testing.T) {
 
 // Those who want the same yes share the question.
 func TestOneQuestionForAll(t *testing.T) {
-	r, p := confirmed(t, wire.Confirm{When: "once"})
+	r, p := confirmed(t, agentwire.Confirm{When: "once"})
 	var results []<-chan error
 	for range 10 {
 		results = append(results, r.signingFor(nil))
@@ -173,12 +174,12 @@ func TestOneQuestionForAll(t *testing.T) {
 }
 
 func TestNoIsRefusal(t *testing.T) {
-	r, p := confirmed(t, wire.Confirm{When: "once"})
+	r, p := confirmed(t, agentwire.Confirm{When: "once"})
 	before := r.memory.Signs()
 	result := r.signingFor(nil)
 	p.next(t).close()
-	wantKind(t, soon(t, "the answer", result), keys.ConfirmationRequired)
-	wantKind(t, soon(t, "the answer", r.signingFor(nil)), keys.ConfirmationRequired) // right after: nobody is asked again
+	wantKind(t, soon(t, "the answer", result), fault.ConfirmationRequired)
+	wantKind(t, soon(t, "the answer", r.signingFor(nil)), fault.ConfirmationRequired) // right after: nobody is asked again
 	p.none(t)
 	if n := r.memory.Signs() - before; n != 0 {
 		t.Errorf("the device signed %d times", n)
@@ -195,15 +196,15 @@ func TestNoIsRefusal(t *testing.T) {
 
 func TestNobodyToSayYes(t *testing.T) {
 	r := newRig(t)
-	r.create("alice", keys.TLSClient, func(p *wire.CreateKeyParameters) { p.Confirm = &wire.Confirm{When: "once"} })
+	r.create("alice", keys.TLSClient, func(p *agentwire.CreateKeyParameters) { p.Confirm = &agentwire.Confirm{When: "once"} })
 	_, err := r.signClient("alice")
-	wantKind(t, err, keys.ConfirmationRequired)
+	wantKind(t, err, fault.ConfirmationRequired)
 }
 
 // A yes from before the key was locked, while the question was open, is good for
 // its one signature.
 func TestYesDoesNotOutliveALock(t *testing.T) {
-	r, p := confirmed(t, wire.Confirm{When: "once"})
+	r, p := confirmed(t, agentwire.Confirm{When: "once"})
 	result := r.signingFor(nil)
 	q := p.next(t)
 	r.lock("")
@@ -216,7 +217,7 @@ func TestYesDoesNotOutliveALock(t *testing.T) {
 
 // A key with both is asked for both, and for both again when its time is over.
 func TestPINThenYes(t *testing.T) {
-	r, p := confirmed(t, wire.Confirm{When: "once"}, withPIN)
+	r, p := confirmed(t, agentwire.Confirm{When: "once"}, withPIN)
 	both := func() {
 		t.Helper()
 		result := r.signingFor(nil)
@@ -242,17 +243,17 @@ func TestPINThenYes(t *testing.T) {
 func TestEverySigningVerbWantsTheYes(t *testing.T) {
 	p := newPerson()
 	r := newRig(t, withPerson(p))
-	always := func(p *wire.CreateKeyParameters) { p.Confirm = &wire.Confirm{When: "always"} }
+	always := func(p *agentwire.CreateKeyParameters) { p.Confirm = &agentwire.Confirm{When: "always"} }
 	r.create("server", keys.TLSServer, always)
 	key := r.create("client", keys.TLSClient, always)
 	for verb, in := range map[string]any{
-		wire.SignTLSServer:          wire.SignParameters{Key: "server", Scheme: key.Scheme, Message: tls13("server")},
-		wire.SignCertificateRequest: wire.SignParameters{Key: "client", Scheme: key.Scheme, Message: requestInfo(t, key.PublicKey)},
-		wire.SignTLSClient:          wire.SignTLSClientParameters{Key: "client", Scheme: key.Scheme, Message: tls13("client")},
+		agentwire.SignTLSServer:          agentwire.SignParameters{Key: "server", Scheme: key.Scheme, Message: tls13("server")},
+		agentwire.SignCertificateRequest: agentwire.SignParameters{Key: "client", Scheme: key.Scheme, Message: requestInfo(t, key.PublicKey)},
+		agentwire.SignTLSClient:          agentwire.SignTLSClientParameters{Key: "client", Scheme: key.Scheme, Message: tls13("client")},
 	} {
 		result := r.calling(t.Context(), verb, in)
 		p.next(t).close()
-		wantKind(t, soon(t, "the answer to "+verb, result), keys.ConfirmationRequired)
+		wantKind(t, soon(t, "the answer to "+verb, result), fault.ConfirmationRequired)
 		r.agent.ForgetClosedPrompts()
 		result = r.calling(t.Context(), verb, in)
 		p.next(t).yes()
@@ -295,7 +296,7 @@ func requestInfo(t *testing.T, public []byte) []byte {
 func TestTouchIsAYes(t *testing.T) {
 	p := newPerson()
 	r := newRig(t, withPerson(p), withCards(1))
-	r.createOnCard(p, "touched", wire.OnCard{TouchPolicy: "always", PINPolicy: "never"}, func(p *wire.CreateKeyParameters) { p.Confirm = &wire.Confirm{When: "always"} })
+	r.createOnCard(p, "touched", agentwire.OnCard{TouchPolicy: "always", PINPolicy: "never"}, func(p *agentwire.CreateKeyParameters) { p.Confirm = &agentwire.Confirm{When: "always"} })
 	result := r.signing(t.Context(), "touched")
 	r.cards.WaitTouch(1)
 	r.cards.Touch(1)
@@ -303,19 +304,19 @@ func TestTouchIsAYes(t *testing.T) {
 		t.Error(err)
 	}
 	p.none(t)
-	r.createOnCard(p, "cached", wire.OnCard{TouchPolicy: "cached", PINPolicy: "never"}, func(p *wire.CreateKeyParameters) { p.Confirm = &wire.Confirm{When: "always"} })
+	r.createOnCard(p, "cached", agentwire.OnCard{TouchPolicy: "cached", PINPolicy: "never"}, func(p *agentwire.CreateKeyParameters) { p.Confirm = &agentwire.Confirm{When: "always"} })
 	result = r.signing(t.Context(), "cached")
 	p.next(t).close() // a touch that may be another signature's is none
-	wantKind(t, soon(t, "the answer", result), keys.ConfirmationRequired)
+	wantKind(t, soon(t, "the answer", result), fault.ConfirmationRequired)
 }
 
 func TestBadConfirmationsAreRefused(t *testing.T) {
 	r := newRig(t)
-	for _, c := range []wire.Confirm{{}, {When: "never"}, {When: "process"}, {When: "process", Minutes: 61}, {When: "process", Minutes: -1}, {When: "once", Minutes: 1}} {
-		in := wire.CreateKeyParameters{Name: "alice", Purpose: "tls-client", Confirm: &c}
-		wantKind(t, r.call(wire.CreateKey, in, nil), keys.BadRequest)
-		adopt := wire.AdoptKeyParameters{Name: "alice", Purpose: "tls-client", File: "x", Confirm: &c}
-		wantKind(t, r.call(wire.AdoptKey, adopt, nil), keys.BadRequest)
+	for _, c := range []agentwire.Confirm{{}, {When: "never"}, {When: "process"}, {When: "process", Minutes: 61}, {When: "process", Minutes: -1}, {When: "once", Minutes: 1}} {
+		in := agentwire.CreateKeyParameters{Name: "alice", Purpose: "tls-client", Confirm: &c}
+		wantKind(t, r.call(agentwire.CreateKey, in, nil), fault.BadRequest)
+		adopt := agentwire.AdoptKeyParameters{Name: "alice", Purpose: "tls-client", File: "x", Confirm: &c}
+		wantKind(t, r.call(agentwire.AdoptKey, adopt, nil), fault.BadRequest)
 	}
 	if n := len(r.store.List()); n != 0 {
 		t.Errorf("there are %d keys", n)
@@ -326,15 +327,15 @@ func TestAdoptedKeysAreConfirmed(t *testing.T) {
 	p := newPerson()
 	r := newRig(t, withPerson(p))
 	r.create("first", keys.TLSClient)
-	var file wire.ExportKeyReply
-	if err := r.call(wire.ExportKey, wire.NameParameters{Name: "first"}, &file); err != nil {
+	var file agentwire.ExportKeyReply
+	if err := r.call(agentwire.ExportKey, agentwire.NameParameters{Name: "first"}, &file); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.call(wire.DeleteKey, wire.NameParameters{Name: "first"}, nil); err != nil {
+	if err := r.call(agentwire.DeleteKey, agentwire.NameParameters{Name: "first"}, nil); err != nil {
 		t.Fatal(err)
 	}
-	in := wire.AdoptKeyParameters{Name: "alice", Purpose: "tls-client", File: file.File, Confirm: &wire.Confirm{When: "process", Minutes: 5}}
-	if err := r.call(wire.AdoptKey, in, nil); err != nil {
+	in := agentwire.AdoptKeyParameters{Name: "alice", Purpose: "tls-client", File: file.File, Confirm: &agentwire.Confirm{When: "process", Minutes: 5}}
+	if err := r.call(agentwire.AdoptKey, in, nil); err != nil {
 		t.Fatal(err)
 	}
 	wantYes(t, r, p, nil)
@@ -345,15 +346,15 @@ func TestAdoptedKeysAreConfirmed(t *testing.T) {
 
 // The table of those who got a yes is bounded; who falls out is asked again.
 func TestYesesAreBounded(t *testing.T) {
-	r, p := confirmed(t, wire.Confirm{When: "process", Minutes: 60})
+	r, p := confirmed(t, agentwire.Confirm{When: "process", Minutes: 60})
 	conn := r.dial()
 	for i := range 1100 {
-		in := wire.SignTLSClientParameters{
+		in := agentwire.SignTLSClientParameters{
 			Key: "alice", Scheme: string(keys.ECDSAP256SHA256), Message: tls13("client"),
-			OnBehalfOf: &wire.Reported{UID: 7, PID: int32(i + 1), Start: 1},
+			OnBehalfOf: &agentwire.Reported{UID: 7, PID: int32(i + 1), Start: 1},
 		}
 		result := make(chan error, 1)
-		go func() { result <- asKeysError(conn.Call(t.Context(), wire.SignTLSClient, in, nil)) }()
+		go func() { result <- asKeysError(conn.Call(t.Context(), agentwire.SignTLSClient, in, nil)) }()
 		p.next(t).yes()
 		if err := soon(t, "the signature", result); err != nil {
 			t.Fatalf("process %d: %v", i, err)
@@ -371,16 +372,16 @@ func withCards(serials ...uint32) func(*rig) {
 
 // createOnCard makes a key with the card's PIN, and touches the card where that
 // takes a touch.
-func (r *rig) createOnCard(p *person, name string, on wire.OnCard, change ...func(*wire.CreateKeyParameters)) {
+func (r *rig) createOnCard(p *person, name string, on agentwire.OnCard, change ...func(*agentwire.CreateKeyParameters)) {
 	r.t.Helper()
-	in := wire.CreateKeyParameters{Name: name, Purpose: "tls-client", Backend: "piv", PIN: []byte(keystest.CardPIN), OnCard: &on}
+	in := agentwire.CreateKeyParameters{Name: name, Purpose: "tls-client", Backend: "piv", PIN: []byte(keystest.CardPIN), OnCard: &on}
 	for _, c := range change {
 		c(&in)
 	}
 	if on.Card == 0 {
 		on.Card = 1
 	}
-	result := r.calling(r.t.Context(), wire.CreateKey, in)
+	result := r.calling(r.t.Context(), agentwire.CreateKey, in)
 	if on.TouchPolicy != "" && on.TouchPolicy != "never" {
 		r.cards.WaitTouch(on.Card)
 		r.cards.Touch(on.Card)

@@ -5,11 +5,12 @@ import (
 	"errors"
 	"time"
 
-	"holdfast/agent/keys"
-	"holdfast/agent/metrics"
-	"holdfast/agent/policy"
-	"holdfast/agent/wire"
-	"holdfast/client/varlink"
+	"holdfast/internal/agentwire"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
+	"holdfast/internal/metrics"
+	"holdfast/internal/policy"
+	"holdfast/internal/varlink"
 )
 
 // counters is what GetMetrics tells. The values of their labels are words of the
@@ -76,7 +77,7 @@ func outcomeOf(err error) string {
 	if err == nil {
 		return outcomeOK
 	}
-	return string(keys.KindOf(err))
+	return string(fault.KindOf(err))
 }
 
 // counted makes methods that count their answers.
@@ -99,20 +100,20 @@ func answerOf(ctx context.Context, err error) string {
 	case err != nil && ctx.Err() != nil:
 		return outcomeGone
 	case errors.As(err, &refused):
-		return string(keys.BadRequest)
+		return string(fault.BadRequest)
 	case errors.Is(err, context.DeadlineExceeded):
-		return string(keys.Deadline)
+		return string(fault.Deadline)
 	}
 	return outcomeOf(err)
 }
 
 // getMetrics answers whoever may know how the agent is.
-func (r *request) getMetrics(context.Context, *wire.Empty) (*wire.GetMetricsReply, error) {
+func (r *request) getMetrics(context.Context, *agentwire.Empty) (*agentwire.GetMetricsReply, error) {
 	if _, err := r.allow(policy.Status, "", r.self()); err != nil {
 		return nil, err
 	}
 	r.agent.measure()
-	return &wire.GetMetricsReply{Metrics: r.agent.counts.registry.Snapshot()}, nil
+	return &agentwire.GetMetricsReply{Metrics: r.agent.counts.registry.Snapshot()}, nil
 }
 
 // measure sets the gauges. It asks no device: reading the metrics must not cost

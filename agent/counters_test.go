@@ -8,11 +8,12 @@ import (
 	"testing"
 	"time"
 
-	"holdfast/agent/keys"
-	"holdfast/agent/metrics"
-	"holdfast/agent/policy"
-	"holdfast/agent/wire"
-	"holdfast/client/varlink"
+	"holdfast/internal/agentwire"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
+	"holdfast/internal/metrics"
+	"holdfast/internal/policy"
+	"holdfast/internal/varlink"
 )
 
 // metrics returns what GetMetrics tells now: samples by the metric's name and the
@@ -27,8 +28,8 @@ func (r *rig) metrics() map[string]metrics.Sample {
 }
 
 func (r *rig) tryMetrics() (map[string]metrics.Sample, error) {
-	var reply wire.GetMetricsReply
-	if err := r.call(wire.GetMetrics, wire.Empty{}, &reply); err != nil {
+	var reply agentwire.GetMetricsReply
+	if err := r.call(agentwire.GetMetrics, agentwire.Empty{}, &reply); err != nil {
 		return nil, err
 	}
 	all := map[string]metrics.Sample{}
@@ -62,18 +63,18 @@ func (r *rig) waitForMetric(name string, want float64) {
 func TestMetricsCountWhatHappened(t *testing.T) {
 	r := newRig(t)
 	r.create("alice", keys.TLSClient)
-	r.create("pin", keys.TLSClient, func(p *wire.CreateKeyParameters) { p.PIN = []byte("right-pin") })
+	r.create("pin", keys.TLSClient, func(p *agentwire.CreateKeyParameters) { p.PIN = []byte("right-pin") })
 	for range 3 {
 		if _, err := r.signClient("alice"); err != nil {
 			t.Fatal(err)
 		}
 	}
 	_, err := r.signClient("nosuch")
-	wantKind(t, err, keys.Denied)
+	wantKind(t, err, fault.Denied)
 	_, err = r.signClient("pin")
-	wantKind(t, err, keys.PINRequired)
+	wantKind(t, err, fault.PINRequired)
 	unlock := func(pin string) error {
-		return r.call(wire.UnlockKey, wire.UnlockKeyParameters{Name: "pin", PIN: []byte(pin)}, &wire.UnlockKeyReply{})
+		return r.call(agentwire.UnlockKey, agentwire.UnlockKeyParameters{Name: "pin", PIN: []byte(pin)}, &agentwire.UnlockKeyReply{})
 	}
 	if err := unlock("wrong-pin"); err == nil {
 		t.Fatal("a wrong PIN unlocked")
@@ -81,7 +82,7 @@ func TestMetricsCountWhatHappened(t *testing.T) {
 	if err := unlock("right-pin"); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.dial().Call(t.Context(), wire.GetKey, map[string]string{"nome": "alice"}, &wire.KeyReply{}); err == nil {
+	if err := r.dial().Call(t.Context(), agentwire.GetKey, map[string]string{"nome": "alice"}, &agentwire.KeyReply{}); err == nil {
 		t.Fatal("a strange parameter was taken")
 	}
 
@@ -181,8 +182,8 @@ func TestAbandonedWaitsAreObserved(t *testing.T) {
 	r.memory.WaitBlocked()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
 	defer cancel()
-	p := wire.SignTLSClientParameters{Key: "alice", Scheme: string(keys.ECDSAP256SHA256), Message: tls13("client")}
-	if err := r.dial().Call(ctx, wire.SignTLSClient, p, &wire.SignReply{}); err == nil {
+	p := agentwire.SignTLSClientParameters{Key: "alice", Scheme: string(keys.ECDSAP256SHA256), Message: tls13("client")}
+	if err := r.dial().Call(ctx, agentwire.SignTLSClient, p, &agentwire.SignReply{}); err == nil {
 		t.Fatal("signed while the device was busy")
 	}
 	r.waitForMetric("requests_total SignTLSClient gone", 1)
@@ -204,7 +205,7 @@ func TestMetricsAskThePolicy(t *testing.T) {
 			return policy.Parse("policy.yaml", []byte("version: 1\nrules:\n- deny: [status]\n  uids: [0]\n- allow: [all]\n  uids: [0]\n  owner: self\n"))
 		}
 	})
-	wantKind(t, r.call(wire.GetMetrics, wire.Empty{}, &wire.GetMetricsReply{}), keys.Denied)
+	wantKind(t, r.call(agentwire.GetMetrics, agentwire.Empty{}, &agentwire.GetMetricsReply{}), fault.Denied)
 }
 
 // Whoever may read the metrics learns no name of a key, of a user or of a file.
@@ -216,8 +217,8 @@ func TestMetricsNameNobody(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.signClient("timbuktu")
-	var reply wire.GetMetricsReply
-	if err := r.call(wire.GetMetrics, wire.Empty{}, &reply); err != nil {
+	var reply agentwire.GetMetricsReply
+	if err := r.call(agentwire.GetMetrics, agentwire.Empty{}, &reply); err != nil {
 		t.Fatal(err)
 	}
 	text, err := json.Marshal(reply)
@@ -240,7 +241,7 @@ func TestWatchersAndRefusedConnectionsAreCounted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	over := make(chan error, 1)
 	go func() {
-		over <- watch.CallMore(ctx, wire.Watch, wire.Empty{}, func(json.RawMessage, bool) error { return nil })
+		over <- watch.CallMore(ctx, agentwire.Watch, agentwire.Empty{}, func(json.RawMessage, bool) error { return nil })
 	}()
 	r.waitForMetric("watchers", 1)
 	cancel()
@@ -250,7 +251,7 @@ func TestWatchersAndRefusedConnectionsAreCounted(t *testing.T) {
 
 	held := []*varlink.Conn{r.dial(), r.dial()}
 	for _, c := range held {
-		if err := c.Call(t.Context(), wire.ListKeys, wire.ListKeysParameters{}, &wire.ListKeysReply{}); err != nil {
+		if err := c.Call(t.Context(), agentwire.ListKeys, agentwire.ListKeysParameters{}, &agentwire.ListKeysReply{}); err != nil {
 			t.Fatal(err)
 		}
 	}

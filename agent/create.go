@@ -5,16 +5,17 @@ import (
 	"fmt"
 	"time"
 
-	"holdfast/agent/keys"
-	"holdfast/agent/policy"
 	"holdfast/agent/store"
-	"holdfast/agent/wire"
+	"holdfast/internal/agentwire"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
+	"holdfast/internal/policy"
 )
 
 // createTimeout bounds the making of a key: an RSA key takes some TPMs minutes.
 const createTimeout = 5 * time.Minute
 
-func (r *request) createKey(ctx context.Context, p *wire.CreateKeyParameters) (*wire.KeyReply, error) {
+func (r *request) createKey(ctx context.Context, p *agentwire.CreateKeyParameters) (*agentwire.KeyReply, error) {
 	defer clear(p.PIN)
 	if p.OnCard != nil {
 		defer clear(p.OnCard.ManagementKey)
@@ -38,9 +39,9 @@ func (r *request) createKey(ctx context.Context, p *wire.CreateKeyParameters) (*
 // A maker makes or takes in a key of template t on b.
 type maker func(ctx context.Context, b keys.Backend, t keys.Template) (keys.Material, error)
 
-func (r *request) adoptKey(ctx context.Context, p *wire.AdoptKeyParameters) (*wire.KeyReply, error) {
+func (r *request) adoptKey(ctx context.Context, p *agentwire.AdoptKeyParameters) (*agentwire.KeyReply, error) {
 	defer clear(p.PIN)
-	like := &wire.CreateKeyParameters{
+	like := &agentwire.CreateKeyParameters{
 		Name: p.Name, Purpose: p.Purpose, Persistent: p.Persistent, TLS12: p.TLS12, Confirm: p.Confirm, RequestID: p.RequestID,
 	}
 	t, err := template(like)
@@ -75,7 +76,7 @@ func (r *request) importForeign(ctx context.Context, b keys.Backend, t keys.Temp
 		return keys.Material{}, err
 	}
 	m, err := b.Import(ctx, t, file, true)
-	if keys.KindOf(err) == keys.PINRequired || keys.KindOf(err) == keys.Deadline {
+	if fault.KindOf(err) == fault.PINRequired || fault.KindOf(err) == fault.Deadline {
 		return m, err
 	}
 	if back := records.ReturnPINTry(uid, file); back != nil {
@@ -85,7 +86,7 @@ func (r *request) importForeign(ctx context.Context, b keys.Backend, t keys.Temp
 }
 
 // template checks what a caller asks for before any device is asked.
-func template(p *wire.CreateKeyParameters) (t keys.Template, err error) {
+func template(p *agentwire.CreateKeyParameters) (t keys.Template, err error) {
 	if err = keys.CheckName(p.Name); err != nil {
 		return t, err
 	}
@@ -93,7 +94,7 @@ func template(p *wire.CreateKeyParameters) (t keys.Template, err error) {
 		return t, err
 	}
 	if !t.Purpose.TLS() {
-		return t, &keys.Error{Kind: keys.Unsupported, Message: fmt.Sprintf("this agent signs nothing for purpose %s yet", t.Purpose), Hint: "tls-client and tls-server keys can be made"}
+		return t, &fault.Error{Kind: fault.Unsupported, Message: fmt.Sprintf("this agent signs nothing for purpose %s yet", t.Purpose), Hint: "tls-client and tls-server keys can be made"}
 	}
 	t.Algorithm = keys.ES256
 	if p.Algorithm != "" {
@@ -102,13 +103,13 @@ func template(p *wire.CreateKeyParameters) (t keys.Template, err error) {
 		}
 	}
 	if p.RSABits != 0 && t.Algorithm != keys.RS256 {
-		return t, &keys.Error{Kind: keys.BadRequest, Message: "a number of RSA bits goes with RS256 alone"}
+		return t, &fault.Error{Kind: fault.BadRequest, Message: "a number of RSA bits goes with RS256 alone"}
 	}
 	t.RSABits, t.Persistent = p.RSABits, p.Persistent
 	return t, nil
 }
 
-func (r *request) newRecord(p *wire.CreateKeyParameters, t keys.Template) (store.Record, error) {
+func (r *request) newRecord(p *agentwire.CreateKeyParameters, t keys.Template) (store.Record, error) {
 	confirm, err := confirmOf(p.Confirm)
 	return store.Record{
 		Name: p.Name, Owner: r.self(), Purpose: t.Purpose, Persistent: t.Persistent, TLS12: p.TLS12, Confirm: confirm,
@@ -118,7 +119,7 @@ func (r *request) newRecord(p *wire.CreateKeyParameters, t keys.Template) (store
 
 // add makes a key and its record. Nobody sees the public key before the record
 // is on the disk and the key in it has signed.
-func (r *request) add(ctx context.Context, op policy.Operation, rec store.Record, t keys.Template, backend string, do maker) (*wire.KeyReply, error) {
+func (r *request) add(ctx context.Context, op policy.Operation, rec store.Record, t keys.Template, backend string, do maker) (*agentwire.KeyReply, error) {
 	patience := ctx // of the caller, who may leave
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), createTimeout)
 	defer cancel()
@@ -153,16 +154,16 @@ func (r *request) add(ctx context.Context, op policy.Operation, rec store.Record
 	}
 	id := idOf(rec)
 	r.agent.watch.publish(event{what: "key", name: rec.Name, key: &id})
-	return &wire.KeyReply{Key: r.agent.wireKey(rec)}, nil
+	return &agentwire.KeyReply{Key: r.agent.wireKey(rec)}, nil
 }
 
 // again answers a repeated request with the key that the first one made.
-func (r *request) again(e entry, old, asked store.Record) (*wire.KeyReply, error) {
+func (r *request) again(e entry, old, asked store.Record) (*agentwire.KeyReply, error) {
 	if repeats(old, asked) {
-		return &wire.KeyReply{Key: r.agent.wireKey(old)}, nil
+		return &agentwire.KeyReply{Key: r.agent.wireKey(old)}, nil
 	}
-	return nil, r.deny(e, &keys.Error{
-		Kind: keys.BadRequest, Message: fmt.Sprintf("key %q already exists", old.Name),
+	return nil, r.deny(e, &fault.Error{
+		Kind: fault.BadRequest, Message: fmt.Sprintf("key %q already exists", old.Name),
 		Hint: "choose another name, or `holdfast key delete " + old.Name + "`",
 	})
 }
@@ -196,8 +197,8 @@ func (r *request) quota(t keys.Template) error {
 		}
 	}
 	if all >= maxKeys || t.Persistent && persistent >= maxPersistent {
-		return &keys.Error{
-			Kind: keys.Denied, Message: fmt.Sprintf("a user of this machine has at most %d keys, %d of them persistent", maxKeys, maxPersistent),
+		return &fault.Error{
+			Kind: fault.Denied, Message: fmt.Sprintf("a user of this machine has at most %d keys, %d of them persistent", maxKeys, maxPersistent),
 			Hint: "delete one that is not needed: `holdfast key list`, `holdfast key delete NAME`",
 		}
 	}

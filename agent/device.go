@@ -6,8 +6,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"holdfast/agent/keys"
 	"holdfast/agent/queue"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
 )
 
 // device is a backend, the queues in front of it, and what it last said of its
@@ -38,10 +39,10 @@ func (d *device) do(ctx context.Context, c queue.Caller, work func(context.Conte
 // doAt is do for one unit of the device.
 func (d *device) doAt(ctx context.Context, unit string, c queue.Caller, work func(context.Context) error) error {
 	err := d.timed(ctx, unit, c, work)
-	switch keys.KindOf(err) {
+	switch fault.KindOf(err) {
 	case "":
 		d.worked()
-	case keys.DeviceAbsent, keys.DeviceLocked, keys.DeviceWedged, keys.DeviceFailed, keys.IdentityChanged, keys.Busy:
+	case fault.DeviceAbsent, fault.DeviceLocked, fault.DeviceWedged, fault.DeviceFailed, fault.IdentityChanged, fault.Busy:
 		d.look(ctx, 0)
 	}
 	return err
@@ -61,7 +62,7 @@ func (d *device) timed(ctx context.Context, unit string, c queue.Caller, work fu
 		defer func() { d.counts.device.Observe(time.Since(began).Seconds(), d.backend.Name()) }()
 		return work(ctx)
 	})
-	if keys.KindOf(err) == keys.Deadline && !turned.Swap(true) {
+	if fault.KindOf(err) == fault.Deadline && !turned.Swap(true) {
 		d.counts.queue.Observe(time.Since(came).Seconds(), d.backend.Name())
 	}
 	return err
@@ -212,7 +213,7 @@ func (a *Agent) device(backend string) (*device, error) {
 		return d, nil
 	}
 	if backend == "" {
-		return nil, &keys.Error{Kind: keys.DeviceAbsent, Message: "the agent runs without a device", Hint: "start it with --device; `holdfast doctor` says which ones there are"}
+		return nil, &fault.Error{Kind: fault.DeviceAbsent, Message: "the agent runs without a device", Hint: "start it with --device; `holdfast doctor` says which ones there are"}
 	}
-	return nil, &keys.Error{Kind: keys.Unsupported, Message: "this agent has no backend " + backend, Hint: "`holdfast status` lists the devices"}
+	return nil, &fault.Error{Kind: fault.Unsupported, Message: "this agent has no backend " + backend, Hint: "`holdfast status` lists the devices"}
 }

@@ -4,8 +4,8 @@ import (
 	"time"
 
 	"holdfast/agent/audit"
-	"holdfast/agent/peer"
 	"holdfast/agent/queue"
+	"holdfast/internal/peer"
 )
 
 // Watchers returns how many callers watch.

@@ -15,9 +15,10 @@ import (
 	"testing"
 	"time"
 
-	"holdfast/agent/keys"
-	"holdfast/agent/policy"
-	"holdfast/agent/wire"
+	"holdfast/internal/agentwire"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
+	"holdfast/internal/policy"
 )
 
 // A right that is taken away while a request waits is gone when its turn comes.
@@ -48,7 +49,7 @@ func TestWaitingRequestsAreDecidedAgain(t *testing.T) {
 			release()
 			denied := 0
 			for range 2 {
-				if err := <-results; keys.KindOf(err) == keys.Denied {
+				if err := <-results; fault.KindOf(err) == fault.Denied {
 					denied++
 				}
 			}
@@ -81,11 +82,11 @@ func TestSimultaneousRepeatGivesTheSameKey(t *testing.T) {
 	r := newRig(t)
 	r.memory.Delay(20 * time.Millisecond)
 	var all sync.WaitGroup
-	replies := make([]wire.KeyReply, 4)
+	replies := make([]agentwire.KeyReply, 4)
 	for i := range replies {
 		all.Go(func() {
-			p := wire.CreateKeyParameters{Name: "alice", Purpose: string(keys.TLSClient), RequestID: "one"}
-			if err := r.call(wire.CreateKey, p, &replies[i]); err != nil {
+			p := agentwire.CreateKeyParameters{Name: "alice", Purpose: string(keys.TLSClient), RequestID: "one"}
+			if err := r.call(agentwire.CreateKey, p, &replies[i]); err != nil {
 				t.Errorf("call %d: %v", i, err)
 			}
 		})
@@ -104,14 +105,14 @@ func TestStatusAsksThePolicy(t *testing.T) {
 			return policy.Parse("policy.yaml", []byte("version: 1\nrules:\n- deny: [status]\n  uids: [0]\n- allow: [all]\n  uids: [0]\n  owner: self\n"))
 		}
 	})
-	wantKind(t, r.call(wire.GetStatus, wire.Empty{}, &wire.GetStatusReply{}), keys.Denied)
+	wantKind(t, r.call(agentwire.GetStatus, agentwire.Empty{}, &agentwire.GetStatusReply{}), fault.Denied)
 }
 
 // However many ask for the state, the device is asked once in a while.
 func TestStatusSparesTheDevice(t *testing.T) {
 	r := newRig(t)
 	for range 50 {
-		if err := r.call(wire.GetStatus, wire.Empty{}, &wire.GetStatusReply{}); err != nil {
+		if err := r.call(agentwire.GetStatus, agentwire.Empty{}, &agentwire.GetStatusReply{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -126,8 +127,8 @@ func TestExportsAreBounded(t *testing.T) {
 	lines, busy := len(r.auditLines()), 0
 	conn := r.dial()
 	for range 200 {
-		err := asKeysError(conn.Call(t.Context(), wire.ExportKey, wire.NameParameters{Name: "alice"}, &wire.ExportKeyReply{}))
-		if keys.KindOf(err) == keys.Busy {
+		err := asKeysError(conn.Call(t.Context(), agentwire.ExportKey, agentwire.NameParameters{Name: "alice"}, &agentwire.ExportKeyReply{}))
+		if fault.KindOf(err) == fault.Busy {
 			busy++
 		}
 	}
@@ -139,10 +140,10 @@ func TestExportsAreBounded(t *testing.T) {
 func TestUsersOfAMachineHaveSoManyKeys(t *testing.T) {
 	r := newRig(t, system)
 	make := func(uid uint32, name string, persistent bool) string {
-		p := wire.CreateKeyParameters{Name: name, Purpose: "tls-client", Persistent: persistent}
-		return r.as(uid, r.socket, wire.CreateKey, p).Error
+		p := agentwire.CreateKeyParameters{Name: name, Purpose: "tls-client", Persistent: persistent}
+		return r.as(uid, r.socket, agentwire.CreateKey, p).Error
 	}
-	for i, want := range []string{"", "", wire.ErrorName(keys.Denied)} {
+	for i, want := range []string{"", "", agentwire.ErrorName(fault.Denied)} {
 		if got := make(alice, fmt.Sprint("p", i), true); got != want {
 			t.Errorf("persistent key %d: got %q, want %q", i+1, got, want)
 		}
@@ -155,7 +156,7 @@ func TestUsersOfAMachineHaveSoManyKeys(t *testing.T) {
 			t.Fatalf("key %d: %q", i, got)
 		}
 	}
-	if got := make(alice, "more", false); got != wire.ErrorName(keys.Busy) {
+	if got := make(alice, "more", false); got != agentwire.ErrorName(fault.Busy) {
 		t.Errorf("the 31st key in a minute: got %q, want busy", got)
 	}
 }
@@ -163,16 +164,16 @@ func TestUsersOfAMachineHaveSoManyKeys(t *testing.T) {
 // A PIN that waited for the device and was called off costs no try.
 func TestAbandonedUnlockCostsNoTry(t *testing.T) {
 	r := newRig(t)
-	r.create("alice", keys.TLSClient, func(p *wire.CreateKeyParameters) { p.PIN = []byte("right-pin") })
+	r.create("alice", keys.TLSClient, func(p *agentwire.CreateKeyParameters) { p.PIN = []byte("right-pin") })
 	r.create("other", keys.TLSClient)
 	release := r.memory.Block()
 	held := make(chan error, 1)
 	go func() { _, err := r.signClient("other"); held <- err }()
 	r.memory.WaitBlocked()
-	in := wire.UnlockKeyParameters{Name: "alice", PIN: []byte("right-pin")}
+	in := agentwire.UnlockKeyParameters{Name: "alice", PIN: []byte("right-pin")}
 	for range 3 {
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-		if err := r.dial().Call(ctx, wire.UnlockKey, in, &wire.UnlockKeyReply{}); err == nil {
+		if err := r.dial().Call(ctx, agentwire.UnlockKey, in, &agentwire.UnlockKeyReply{}); err == nil {
 			t.Error("unlocked while the device was busy")
 		}
 		cancel()
@@ -183,7 +184,7 @@ func TestAbandonedUnlockCostsNoTry(t *testing.T) {
 	}
 	var err error
 	for range 100 { // until the agent has noticed that the callers are gone
-		if err = r.call(wire.UnlockKey, in, &wire.UnlockKeyReply{}); err == nil {
+		if err = r.call(agentwire.UnlockKey, in, &agentwire.UnlockKeyReply{}); err == nil {
 			return
 		}
 		time.Sleep(10 * time.Millisecond)
@@ -208,9 +209,9 @@ func TestIssuersWithHugeKeysAreRefused(t *testing.T) {
 	if err := errors.Join(err1, err2); err != nil {
 		t.Fatal(err)
 	}
-	p := wire.InstallCertificateParameters{Name: "alice", Chain: [][]byte{leaf, issuer}}
-	err = r.call(wire.InstallCertificate, p, &wire.KeyReply{})
-	wantKind(t, err, keys.BadRequest)
+	p := agentwire.InstallCertificateParameters{Name: "alice", Chain: [][]byte{leaf, issuer}}
+	err = r.call(agentwire.InstallCertificate, p, &agentwire.KeyReply{})
+	wantKind(t, err, fault.BadRequest)
 	if err != nil && !strings.Contains(err.Error(), "8192 bits") {
 		t.Errorf("got %v, want a word about the key's size", err)
 	}
@@ -236,11 +237,11 @@ func TestStopIsRecorded(t *testing.T) {
 // A file that claims that its key has no PIN costs its owner tries, not the device.
 func TestLyingKeyFilesAreChargedAsPINTries(t *testing.T) {
 	r := newRig(t)
-	r.memory.refuse = &keys.Error{Kind: keys.PINRequired, Message: "the file says that the key has no PIN, and it has one"}
-	var got []keys.Kind
+	r.memory.refuse = &fault.Error{Kind: fault.PINRequired, Message: "the file says that the key has no PIN, and it has one"}
+	var got []fault.Kind
 	for i := range 7 {
-		p := wire.AdoptKeyParameters{Name: "lie", Purpose: "tls-client", File: fmt.Sprint("file ", i), AllowImported: true}
-		got = append(got, keys.KindOf(r.call(wire.AdoptKey, p, &wire.KeyReply{})))
+		p := agentwire.AdoptKeyParameters{Name: "lie", Purpose: "tls-client", File: fmt.Sprint("file ", i), AllowImported: true}
+		got = append(got, fault.KindOf(r.call(agentwire.AdoptKey, p, &agentwire.KeyReply{})))
 	}
 	if want := "[pin-required pin-required pin-required pin-required pin-required pin-blocked pin-blocked]"; fmt.Sprint(got) != want {
 		t.Errorf("got %v, want %v", got, want)

@@ -12,10 +12,10 @@ import (
 	"testing"
 	"time"
 
-	"holdfast/agent/keys"
-	"holdfast/agent/socket"
-	"holdfast/agent/wire"
-	"holdfast/client/varlink"
+	"holdfast/internal/agentwire"
+	"holdfast/internal/door"
+	"holdfast/internal/keys"
+	"holdfast/internal/varlink"
 )
 
 func TestReplacedSocketIsMadeAnew(t *testing.T) {
@@ -36,7 +36,7 @@ func TestReplacedSocketIsMadeAnew(t *testing.T) {
 	if last := r.auditLines()[len(r.auditLines())-1]; !strings.Contains(last, `"socket-replaced"`) || !strings.Contains(last, r.socket) {
 		t.Errorf("the last record is %s", last)
 	}
-	if err := r.call(wire.ListKeys, wire.Empty{}, &wire.ListKeysReply{}); err != nil {
+	if err := r.call(agentwire.ListKeys, agentwire.Empty{}, &agentwire.ListKeysReply{}); err != nil {
 		t.Errorf("after Check: %v", err)
 	}
 }
@@ -48,7 +48,7 @@ func TestSocketClosesBeforeConnectionsDo(t *testing.T) {
 	r := newRig(t)
 	for round := range 20 {
 		path := filepath.Join(r.dir, fmt.Sprintf("%d.sock", round))
-		s, err := socket.Listen(path, 0o600)
+		s, err := door.Listen(path, 0o600)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -59,7 +59,7 @@ func TestSocketClosesBeforeConnectionsDo(t *testing.T) {
 			t.Fatal(err)
 		}
 		idle := varlink.NewConn(conn)
-		if err := idle.Call(t.Context(), wire.ListKeys, wire.ListKeysParameters{}, &wire.ListKeysReply{}); err != nil {
+		if err := idle.Call(t.Context(), agentwire.ListKeys, agentwire.ListKeysParameters{}, &agentwire.ListKeysReply{}); err != nil {
 			t.Fatal(err)
 		}
 		stop()

@@ -7,9 +7,10 @@ import (
 	"fmt"
 	"time"
 
-	"holdfast/agent/keys"
-	"holdfast/agent/policy"
 	"holdfast/agent/store"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
+	"holdfast/internal/policy"
 )
 
 // A job is a key that is to be made or adopted.
@@ -42,8 +43,8 @@ func (r *request) finish(ctx context.Context, d *device, j job, m keys.Material)
 	}
 	defer release()
 	if r.agent.known(m.Public) { // nothing to undo: what the device holds belongs to the record that is there
-		return &keys.Error{
-			Kind: keys.Denied, Message: "this key is in use already, by this or another name, and its purpose stays what it is",
+		return &fault.Error{
+			Kind: fault.Denied, Message: "this key is in use already, by this or another name, and its purpose stays what it is",
 			Hint: "make a key of its own for each purpose: `holdfast key create`",
 		}
 	}
@@ -65,7 +66,7 @@ func (r *request) finish(ctx context.Context, d *device, j job, m keys.Material)
 }
 
 // unfinished is why a key was not finished that is on its card all the same.
-type unfinished struct{ err *keys.Error }
+type unfinished struct{ err *fault.Error }
 
 // Error returns why.
 func (u *unfinished) Error() string { return u.err.Error() }
@@ -76,11 +77,11 @@ func (u *unfinished) Unwrap() error { return u.err }
 // leftOn says where a new key is that could not be finished: nothing but another
 // key removes one from a card.
 func leftOn(p keys.Place, name string, why error) error {
-	said := keys.Error{Kind: keys.KindOf(why), Message: "the new key could not be finished", Err: why}
-	if e, ok := keys.AsError(why); ok {
+	said := fault.Error{Kind: fault.KindOf(why), Message: "the new key could not be finished", Err: why}
+	if e, ok := fault.AsError(why); ok {
 		said = *e
 	} else if errors.Is(why, context.DeadlineExceeded) {
-		said = keys.Error{Kind: keys.Deadline, Message: "the request took too long"}
+		said = fault.Error{Kind: fault.Deadline, Message: "the request took too long"}
 	}
 	said.Hint = fmt.Sprintf("a new key is in slot %s of card %d: `holdfast key adopt %s --slot %s`", p.Slot, p.Serial, name, p.Slot)
 	return &unfinished{&said}
@@ -115,11 +116,11 @@ func (r *request) made(ctx context.Context, at station, t keys.Template, do make
 // unwritten gives a failure of the store a name and a next step. The cause, with
 // its path, is for the log.
 func unwritten(err error) error {
-	if _, named := keys.AsError(err); named || err == nil {
+	if _, named := fault.AsError(err); named || err == nil {
 		return err
 	}
-	return &keys.Error{
-		Kind: keys.Internal, Message: "the key's record cannot be written",
+	return &fault.Error{
+		Kind: fault.Internal, Message: "the key's record cannot be written",
 		Hint: "look at the disk that holds the agent's state; the agent's log has the cause", Err: err,
 	}
 }
@@ -172,7 +173,7 @@ func (r *request) trial(ctx context.Context, d *device, rec store.Record, pin []
 	}
 	for range 2 {
 		_, err = r.signature(ctx, policy.Create, rec, s, []byte(trialMessage), func() error { return nil })
-		if keys.KindOf(err) != keys.TouchTimeout {
+		if fault.KindOf(err) != fault.TouchTimeout {
 			break
 		}
 	}

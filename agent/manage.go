@@ -8,11 +8,12 @@ import (
 	"encoding/base64"
 	"fmt"
 
-	"holdfast/agent/keys"
-	"holdfast/agent/policy"
 	"holdfast/agent/store"
-	"holdfast/agent/wire"
-	"holdfast/client/varlink"
+	"holdfast/internal/agentwire"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
+	"holdfast/internal/policy"
+	"holdfast/internal/varlink"
 )
 
 // maxChain is how many certificates a chain may have.
@@ -20,8 +21,8 @@ const maxChain = 10
 
 // listKeys shows of each chain the leaf alone, so that the keys that a user can
 // have fit into one answer.
-func (r *request) listKeys(_ context.Context, p *wire.ListKeysParameters) (*wire.ListKeysReply, error) {
-	reply := &wire.ListKeysReply{Keys: []wire.Key{}}
+func (r *request) listKeys(_ context.Context, p *agentwire.ListKeysParameters) (*agentwire.ListKeysReply, error) {
+	reply := &agentwire.ListKeysReply{Keys: []agentwire.Key{}}
 	size := 0
 	for _, rec := range r.agent.Store.List() {
 		if !r.shows(rec, p.All) {
@@ -31,14 +32,14 @@ func (r *request) listKeys(_ context.Context, p *wire.ListKeysParameters) (*wire
 		k := r.agent.wireKey(rec)
 		reply.Keys = append(reply.Keys, k)
 		if size += wireSize(k); size > varlink.MaxMessage {
-			return nil, &keys.Error{Kind: keys.Unsupported, Message: "there are more keys than one answer holds", Hint: "`holdfast key show NAME` shows one of them"}
+			return nil, &fault.Error{Kind: fault.Unsupported, Message: "there are more keys than one answer holds", Hint: "`holdfast key show NAME` shows one of them"}
 		}
 	}
 	return reply, nil
 }
 
 // wireSize is at least what k takes in a reply, in bytes.
-func wireSize(k wire.Key) int {
+func wireSize(k agentwire.Key) int {
 	size := 1 << 10
 	for _, b := range append([][]byte{k.PublicKey}, k.Chain...) {
 		size += base64.StdEncoding.EncodedLen(len(b))
@@ -60,15 +61,15 @@ func (r *request) shows(rec store.Record, all bool) bool {
 	return (all || uid == r.conn.peer.UID || uid == machine) && r.decide(policy.List, rec.Name, rec.Owner).Allowed
 }
 
-func (r *request) getKey(_ context.Context, p *wire.NameParameters) (*wire.KeyReply, error) {
+func (r *request) getKey(_ context.Context, p *agentwire.NameParameters) (*agentwire.KeyReply, error) {
 	rec, _, err := r.find(policy.List, p.Name)
 	if err != nil {
 		return nil, err
 	}
-	return &wire.KeyReply{Key: r.agent.wireKey(rec)}, nil
+	return &agentwire.KeyReply{Key: r.agent.wireKey(rec)}, nil
 }
 
-func (r *request) exportKey(_ context.Context, p *wire.NameParameters) (*wire.ExportKeyReply, error) {
+func (r *request) exportKey(_ context.Context, p *agentwire.NameParameters) (*agentwire.ExportKeyReply, error) {
 	if err := r.agent.paper.limit(r.conn.peer.UID, 1, "exports and certificates"); err != nil {
 		return nil, err
 	}
@@ -80,7 +81,7 @@ func (r *request) exportKey(_ context.Context, p *wire.NameParameters) (*wire.Ex
 	if err := r.outcome(e, err); err != nil {
 		return nil, err
 	}
-	return &wire.ExportKeyReply{File: string(file)}, nil
+	return &agentwire.ExportKeyReply{File: string(file)}, nil
 }
 
 // permitted finds a key and its device, and records that op on it is allowed.
@@ -98,7 +99,7 @@ func (r *request) permitted(op policy.Operation, name string) (store.Record, *de
 
 // deleteKey removes the device's part first: a record without it still says
 // what it was, while a device's part without a record is lost space for ever.
-func (r *request) deleteKey(ctx context.Context, p *wire.NameParameters) (*wire.Empty, error) {
+func (r *request) deleteKey(ctx context.Context, p *agentwire.NameParameters) (*agentwire.Empty, error) {
 	rec, d, e, err := r.permitted(policy.Delete, p.Name)
 	if err != nil {
 		return nil, err
@@ -113,7 +114,7 @@ func (r *request) deleteKey(ctx context.Context, p *wire.NameParameters) (*wire.
 	if err := r.outcome(e, err); err != nil {
 		return nil, err
 	}
-	return &wire.Empty{}, nil
+	return &agentwire.Empty{}, nil
 }
 
 func (a *Agent) keyGone(rec store.Record) {
@@ -125,18 +126,18 @@ func (a *Agent) keyGone(rec store.Record) {
 	a.watch.publish(event{what: "key", name: rec.Name, key: &id})
 }
 
-func (r *request) bindKey(_ context.Context, p *wire.BindKeyParameters) (*wire.KeyReply, error) {
+func (r *request) bindKey(_ context.Context, p *agentwire.BindKeyParameters) (*agentwire.KeyReply, error) {
 	_, e, err := r.find(policy.Bind, p.Name)
 	if err != nil {
 		return nil, err
 	}
-	return nil, r.deny(e, &keys.Error{
-		Kind: keys.Unsupported, Message: "this agent cannot verify servers yet, and a binding that it cannot enforce would promise too much",
+	return nil, r.deny(e, &fault.Error{
+		Kind: fault.Unsupported, Message: "this agent cannot verify servers yet, and a binding that it cannot enforce would promise too much",
 		Hint: "limit who may use the key by policy",
 	})
 }
 
-func (r *request) installCertificate(ctx context.Context, p *wire.InstallCertificateParameters) (*wire.KeyReply, error) {
+func (r *request) installCertificate(ctx context.Context, p *agentwire.InstallCertificateParameters) (*agentwire.KeyReply, error) {
 	defer clear(p.PIN)
 	if err := r.agent.paper.limit(r.conn.peer.UID, 1, "exports and certificates"); err != nil {
 		return nil, err
@@ -161,7 +162,7 @@ func (r *request) installCertificate(ctx context.Context, p *wire.InstallCertifi
 	rec, _ = r.agent.Store.Get(rec.Owner.UID, rec.Name)
 	id := idOf(rec)
 	r.agent.watch.publish(event{what: "key", name: rec.Name, key: &id})
-	return &wire.KeyReply{Key: r.agent.wireKey(rec)}, nil
+	return &agentwire.KeyReply{Key: r.agent.wireKey(rec)}, nil
 }
 
 // checkChain refuses a chain whose leaf is for another key, or in which a
@@ -198,23 +199,23 @@ func tooLarge(public any) bool {
 }
 
 func badChain(fact string) error {
-	return &keys.Error{Kind: keys.BadRequest, Message: fact, Hint: "give the leaf first, then each issuer, in PEM"}
+	return &fault.Error{Kind: fault.BadRequest, Message: fact, Hint: "give the leaf first, then each issuer, in PEM"}
 }
 
 // wireKey is rec as its users see it.
-func (a *Agent) wireKey(rec store.Record) wire.Key {
+func (a *Agent) wireKey(rec store.Record) agentwire.Key {
 	scheme, _ := keys.SchemeFor(rec.Algorithm, rec.Purpose) // a stored record has one
-	k := wire.Key{
+	k := agentwire.Key{
 		Name: rec.Name, Purpose: string(rec.Purpose), Backend: rec.Material.Backend,
 		Algorithm: string(rec.Algorithm), RSABits: rec.RSABits, Scheme: string(scheme),
-		Owner: wire.Owner{UID: rec.Owner.UID, User: rec.Owner.User}, Created: rec.Created,
+		Owner: agentwire.Owner{UID: rec.Owner.UID, User: rec.Owner.User}, Created: rec.Created,
 		PublicKey: rec.Material.Public, Chain: rec.Chain, Imported: rec.Material.Imported,
 		Persistent: rec.Persistent, PIN: rec.Material.PIN, TLS12: rec.TLS12,
-		Servers: []wire.Server{}, Fault: a.fault(idOf(rec)), UnlockedUntil: a.unlockedUntil(idOf(rec)),
+		Servers: []agentwire.Server{}, Fault: a.fault(idOf(rec)), UnlockedUntil: a.unlockedUntil(idOf(rec)),
 		Place: wirePlace(rec.Material.Card), Confirm: wireConfirm(rec.Confirm),
 	}
 	for _, s := range rec.Servers {
-		k.Servers = append(k.Servers, wire.Server{Address: s.Address, CA: s.CA})
+		k.Servers = append(k.Servers, agentwire.Server{Address: s.Address, CA: s.CA})
 	}
 	if k.Chain == nil {
 		k.Chain = [][]byte{}

@@ -5,14 +5,15 @@ import (
 	"fmt"
 	"slices"
 
-	"holdfast/agent/keys"
-	"holdfast/agent/wire"
+	"holdfast/internal/agentwire"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
 )
 
 // placed completes a template with the PIN and the place that a caller asks for. A
 // card's PIN opens what is needed to make a key, so it is asked for even where the
 // key will sign without.
-func (a *Agent) placed(p *wire.CreateKeyParameters, t *keys.Template) error {
+func (a *Agent) placed(p *agentwire.CreateKeyParameters, t *keys.Template) error {
 	d, err := a.device(p.Backend)
 	if err != nil {
 		return nil // what there is no backend for is refused when policy has spoken
@@ -22,7 +23,7 @@ func (a *Agent) placed(p *wire.CreateKeyParameters, t *keys.Template) error {
 	}
 	switch {
 	case p.OnCard != nil:
-		return &keys.Error{Kind: keys.BadRequest, Message: fmt.Sprintf("backend %s has no cards", d.backend.Name()), Hint: "ask for a backend that has: --backend piv"}
+		return &fault.Error{Kind: fault.BadRequest, Message: fmt.Sprintf("backend %s has no cards", d.backend.Name()), Hint: "ask for a backend that has: --backend piv"}
 	case len(p.PIN) > 0:
 		t.PIN = p.PIN
 		return keys.CheckPIN(p.PIN)
@@ -30,8 +31,8 @@ func (a *Agent) placed(p *wire.CreateKeyParameters, t *keys.Template) error {
 	return nil
 }
 
-func placeOnCard(p *wire.CreateKeyParameters, t *keys.Template) error {
-	on := wire.OnCard{}
+func placeOnCard(p *agentwire.CreateKeyParameters, t *keys.Template) error {
+	on := agentwire.OnCard{}
 	if p.OnCard != nil {
 		on = *p.OnCard
 	}
@@ -42,10 +43,10 @@ func placeOnCard(p *wire.CreateKeyParameters, t *keys.Template) error {
 		Overwrite: on.Overwrite, AllowUnattested: on.AllowUnattested, ManagementKey: on.ManagementKey,
 	}
 	if !slices.Contains(keys.PINPolicies(), t.Card.PINPolicy) {
-		return &keys.Error{Kind: keys.BadRequest, Message: fmt.Sprintf("%.20q is no PIN policy", on.PINPolicy), Hint: fmt.Sprintf("one of %v", keys.PINPolicies())}
+		return &fault.Error{Kind: fault.BadRequest, Message: fmt.Sprintf("%.20q is no PIN policy", on.PINPolicy), Hint: fmt.Sprintf("one of %v", keys.PINPolicies())}
 	}
 	if !slices.Contains(keys.TouchPolicies(), t.Card.TouchPolicy) {
-		return &keys.Error{Kind: keys.BadRequest, Message: fmt.Sprintf("%.20q is no touch policy", on.TouchPolicy), Hint: fmt.Sprintf("one of %v", keys.TouchPolicies())}
+		return &fault.Error{Kind: fault.BadRequest, Message: fmt.Sprintf("%.20q is no touch policy", on.TouchPolicy), Hint: fmt.Sprintf("one of %v", keys.TouchPolicies())}
 	}
 	if on.Slot != "" {
 		if _, err := keys.ParseSlot(on.Slot); err != nil {
@@ -71,7 +72,7 @@ func withCardPIN(t keys.Template, pin []byte) keys.Template {
 
 // adopted completes the template of a key that is taken on with its card, and the
 // card's PIN: the file that names the key is no secret, and proves nothing.
-func (a *Agent) adopted(p *wire.AdoptKeyParameters, t *keys.Template) error {
+func (a *Agent) adopted(p *agentwire.AdoptKeyParameters, t *keys.Template) error {
 	d, err := a.device(p.Backend)
 	if err != nil {
 		return nil // as in placed
@@ -79,7 +80,7 @@ func (a *Agent) adopted(p *wire.AdoptKeyParameters, t *keys.Template) error {
 	if _, ok := d.backend.(keys.CardHolder); ok {
 		t.Card.Serial = cardOf([]byte(p.File))
 	} else if len(p.PIN) > 0 {
-		return &keys.Error{Kind: keys.BadRequest, Message: fmt.Sprintf("backend %s has no cards: a PIN has nothing to do here", d.backend.Name()), Hint: "leave the PIN out"}
+		return &fault.Error{Kind: fault.BadRequest, Message: fmt.Sprintf("backend %s has no cards: a PIN has nothing to do here", d.backend.Name()), Hint: "leave the PIN out"}
 	}
 	if len(p.PIN) == 0 {
 		return nil
@@ -131,13 +132,13 @@ func (r *request) askCardPIN(ctx context.Context, h keys.CardHolder, j job, try 
 		wants, hint = "adopting a key on a card takes the card's PIN", "give it where a person can be asked"
 	}
 	if r.agent.Person == nil {
-		return &keys.Error{Kind: keys.PINRequired, Message: wants, Hint: hint}
+		return &fault.Error{Kind: fault.PINRequired, Message: wants, Hint: hint}
 	}
 	serial := j.t.Card.Serial
 	s := r.subject(j.op, *j.rec)
 	s.Device, s.Secret = cardName(serial), secretOfCard(serial)
 	left := func(ctx context.Context) (int, error) { return cardTries(ctx, h, serial) }
-	return explained(r.agent.untilRight(ctx, s, left, try), keys.PINRequired, wants, hint)
+	return explained(r.agent.untilRight(ctx, s, left, try), fault.PINRequired, wants, hint)
 }
 
 // cardTries is how many wrong PINs may still be sent to a whole card.
@@ -151,7 +152,7 @@ func cardTries(ctx context.Context, h keys.CardHolder, serial uint32) (int, erro
 			return spendable(serial, c.PINTries)
 		}
 	}
-	return 0, &keys.Error{Kind: keys.DeviceAbsent, Message: cardName(serial) + " is in no reader", Hint: "insert it; `holdfast piv list` shows what is seen"}
+	return 0, &fault.Error{Kind: fault.DeviceAbsent, Message: cardName(serial) + " is in no reader", Hint: "insert it; `holdfast piv list` shows what is seen"}
 }
 
 // soleCard returns the serial number of the card to make a key on: the one that
@@ -164,14 +165,14 @@ func soleCard(ctx context.Context, h keys.CardHolder, serial uint32) (uint32, er
 	if err != nil {
 		return 0, err
 	}
-	none := &keys.Error{Kind: keys.DeviceAbsent, Message: "there is no card", Hint: "insert one; `holdfast piv list` shows what is seen"}
+	none := &fault.Error{Kind: fault.DeviceAbsent, Message: "there is no card", Hint: "insert one; `holdfast piv list` shows what is seen"}
 	var found []uint32
 	for _, c := range all {
 		switch {
 		case c.Serial != 0:
 			found = append(found, c.Serial)
 		case c.State == keys.StateBusy:
-			none = &keys.Error{Kind: keys.Busy, Message: c.Reason, Hint: c.Hint}
+			none = &fault.Error{Kind: fault.Busy, Message: c.Reason, Hint: c.Hint}
 		}
 	}
 	switch len(found) {
@@ -180,12 +181,12 @@ func soleCard(ctx context.Context, h keys.CardHolder, serial uint32) (uint32, er
 	case 1:
 		return found[0], nil
 	}
-	return 0, &keys.Error{Kind: keys.BadRequest, Message: fmt.Sprintf("there are %d cards", len(found)), Hint: fmt.Sprintf("name one of %v: --card", found)}
+	return 0, &fault.Error{Kind: fault.BadRequest, Message: fmt.Sprintf("there are %d cards", len(found)), Hint: fmt.Sprintf("name one of %v: --card", found)}
 }
 
-func wirePlace(p *keys.Place) *wire.Place {
+func wirePlace(p *keys.Place) *agentwire.Place {
 	if p == nil {
 		return nil
 	}
-	return &wire.Place{Card: p.Serial, Slot: p.Slot, PINPolicy: string(p.PINPolicy), TouchPolicy: string(p.TouchPolicy), Attested: p.Attested}
+	return &agentwire.Place{Card: p.Serial, Slot: p.Slot, PINPolicy: string(p.PINPolicy), TouchPolicy: string(p.TouchPolicy), Attested: p.Attested}
 }

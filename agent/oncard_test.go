@@ -6,14 +6,14 @@ import (
 	"testing"
 	"time"
 
-	"holdfast/agent/keys"
-	"holdfast/agent/keys/keystest"
-	"holdfast/agent/wire"
+	"holdfast/internal/agentwire"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys/keystest"
 )
 
 // onCard is a request for a key on the only card, with the card's PIN.
-func onCard(name string, change ...func(*wire.CreateKeyParameters)) wire.CreateKeyParameters {
-	p := wire.CreateKeyParameters{Name: name, Purpose: "tls-client", Backend: "piv", PIN: []byte(keystest.CardPIN)}
+func onCard(name string, change ...func(*agentwire.CreateKeyParameters)) agentwire.CreateKeyParameters {
+	p := agentwire.CreateKeyParameters{Name: name, Purpose: "tls-client", Backend: "piv", PIN: []byte(keystest.CardPIN)}
 	for _, c := range change {
 		c(&p)
 	}
@@ -23,16 +23,16 @@ func onCard(name string, change ...func(*wire.CreateKeyParameters)) wire.CreateK
 func TestKeyOnCardIsShownWithItsPlace(t *testing.T) {
 	r := newRig(t, withCards(12))
 	for name, c := range map[string]struct {
-		on   *wire.OnCard
+		on   *agentwire.OnCard
 		pin  bool
-		want wire.Place
+		want agentwire.Place
 	}{
-		"plain":  {nil, true, wire.Place{Card: 12, Slot: "9a", PINPolicy: "once", TouchPolicy: "never", Attested: true}},
-		"always": {&wire.OnCard{Card: 12, Slot: "82", PINPolicy: "always"}, true, wire.Place{Card: 12, Slot: "82", PINPolicy: "always", TouchPolicy: "never", Attested: true}},
-		"never":  {&wire.OnCard{Slot: "83", PINPolicy: "never"}, false, wire.Place{Card: 12, Slot: "83", PINPolicy: "never", TouchPolicy: "never", Attested: true}},
+		"plain":  {nil, true, agentwire.Place{Card: 12, Slot: "9a", PINPolicy: "once", TouchPolicy: "never", Attested: true}},
+		"always": {&agentwire.OnCard{Card: 12, Slot: "82", PINPolicy: "always"}, true, agentwire.Place{Card: 12, Slot: "82", PINPolicy: "always", TouchPolicy: "never", Attested: true}},
+		"never":  {&agentwire.OnCard{Slot: "83", PINPolicy: "never"}, false, agentwire.Place{Card: 12, Slot: "83", PINPolicy: "never", TouchPolicy: "never", Attested: true}},
 	} {
-		var reply wire.KeyReply
-		if err := r.call(wire.CreateKey, onCard(name, func(p *wire.CreateKeyParameters) { p.OnCard = c.on }), &reply); err != nil {
+		var reply agentwire.KeyReply
+		if err := r.call(agentwire.CreateKey, onCard(name, func(p *agentwire.CreateKeyParameters) { p.OnCard = c.on }), &reply); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
 		if k := reply.Key; k.Place == nil || *k.Place != c.want || k.PIN != c.pin || k.UnlockedUntil != nil {
@@ -43,20 +43,20 @@ func TestKeyOnCardIsShownWithItsPlace(t *testing.T) {
 		t.Errorf("a key that never wants a PIN: %v", err)
 	}
 	_, err := r.signClient("plain")
-	wantKind(t, err, keys.PINRequired)
+	wantKind(t, err, fault.PINRequired)
 }
 
 func TestBadPlacesAreRefused(t *testing.T) {
 	r := newRig(t, withCards(1))
-	for about, change := range map[string]func(*wire.CreateKeyParameters){
-		"a slot for nothing":      func(p *wire.CreateKeyParameters) { p.OnCard = &wire.OnCard{Slot: "9b"} },
-		"a PIN policy":            func(p *wire.CreateKeyParameters) { p.OnCard = &wire.OnCard{PINPolicy: "cached"} },
-		"a touch policy":          func(p *wire.CreateKeyParameters) { p.OnCard = &wire.OnCard{TouchPolicy: "once"} },
-		"a PIN of no card":        func(p *wire.CreateKeyParameters) { p.PIN = []byte("too long for a card") },
-		"a backend that has none": func(p *wire.CreateKeyParameters) { p.Backend, p.OnCard = "memory", &wire.OnCard{} },
-		"the default, likewise":   func(p *wire.CreateKeyParameters) { p.Backend, p.OnCard = "", &wire.OnCard{Slot: "9a"} },
+	for about, change := range map[string]func(*agentwire.CreateKeyParameters){
+		"a slot for nothing":      func(p *agentwire.CreateKeyParameters) { p.OnCard = &agentwire.OnCard{Slot: "9b"} },
+		"a PIN policy":            func(p *agentwire.CreateKeyParameters) { p.OnCard = &agentwire.OnCard{PINPolicy: "cached"} },
+		"a touch policy":          func(p *agentwire.CreateKeyParameters) { p.OnCard = &agentwire.OnCard{TouchPolicy: "once"} },
+		"a PIN of no card":        func(p *agentwire.CreateKeyParameters) { p.PIN = []byte("too long for a card") },
+		"a backend that has none": func(p *agentwire.CreateKeyParameters) { p.Backend, p.OnCard = "memory", &agentwire.OnCard{} },
+		"the default, likewise":   func(p *agentwire.CreateKeyParameters) { p.Backend, p.OnCard = "", &agentwire.OnCard{Slot: "9a"} },
 	} {
-		if got := keys.KindOf(r.call(wire.CreateKey, onCard("alice", change), nil)); got != keys.BadRequest {
+		if got := fault.KindOf(r.call(agentwire.CreateKey, onCard("alice", change), nil)); got != fault.BadRequest {
 			t.Errorf("%s: got kind %q, want bad-request", about, got)
 		}
 	}
@@ -69,29 +69,29 @@ func TestBadPlacesAreRefused(t *testing.T) {
 // nobody and the right PIN or PUK.
 func TestACardCountsItsOwnTries(t *testing.T) {
 	r := newRig(t, withCards(1))
-	if err := r.call(wire.CreateKey, onCard("a"), nil); err != nil {
+	if err := r.call(agentwire.CreateKey, onCard("a"), nil); err != nil {
 		t.Fatal(err)
 	}
 	wrong := []byte("864213")
 	for range 4 { // two at a time, and the right one: more than a TPM's in an hour
 		for range 2 {
-			wantKind(t, r.call(wire.UnlockKey, wire.UnlockKeyParameters{Name: "a", PIN: wrong}, nil), keys.PINRequired)
+			wantKind(t, r.call(agentwire.UnlockKey, agentwire.UnlockKeyParameters{Name: "a", PIN: wrong}, nil), fault.PINRequired)
 		}
-		if err := r.call(wire.UnlockKey, wire.UnlockKeyParameters{Name: "a", PIN: []byte(keystest.CardPIN)}, nil); err != nil {
+		if err := r.call(agentwire.UnlockKey, agentwire.UnlockKeyParameters{Name: "a", PIN: []byte(keystest.CardPIN)}, nil); err != nil {
 			t.Fatalf("the right PIN: %v", err)
 		}
 	}
 	for range 3 {
-		wantKind(t, r.call(wire.CreateKey, onCard("c", func(p *wire.CreateKeyParameters) { p.PIN = wrong }), nil), keys.PINRequired)
+		wantKind(t, r.call(agentwire.CreateKey, onCard("c", func(p *agentwire.CreateKeyParameters) { p.PIN = wrong }), nil), fault.PINRequired)
 	}
 	for range 6 {
-		wantKind(t, r.call(wire.UnblockCard, wire.UnblockCardParameters{Card: 1, PUK: wrong, PIN: wrong}, nil), keys.PINRequired)
+		wantKind(t, r.call(agentwire.UnblockCard, agentwire.UnblockCardParameters{Card: 1, PUK: wrong, PIN: wrong}, nil), fault.PINRequired)
 	}
-	in := wire.UnblockCardParameters{Card: 1, PUK: []byte(keystest.CardPUK), PIN: []byte(keystest.CardPIN)}
-	if err := r.call(wire.UnblockCard, in, nil); err != nil {
+	in := agentwire.UnblockCardParameters{Card: 1, PUK: []byte(keystest.CardPUK), PIN: []byte(keystest.CardPIN)}
+	if err := r.call(agentwire.UnblockCard, in, nil); err != nil {
 		t.Errorf("the right PUK: %v", err)
 	}
-	if err := r.call(wire.CreateKey, onCard("c"), nil); err != nil {
+	if err := r.call(agentwire.CreateKey, onCard("c"), nil); err != nil {
 		t.Errorf("the right PIN: %v", err)
 	}
 	if n := r.metrics()["pin_tries_total piv pin-required"].Value; n != 8 {
@@ -103,7 +103,7 @@ func TestACardCountsItsOwnTries(t *testing.T) {
 func TestPromptForACardShowsTheCardsTries(t *testing.T) {
 	p := newPerson()
 	r := newRig(t, withPerson(p), withCards(1))
-	r.createOnCard(p, "a", wire.OnCard{})
+	r.createOnCard(p, "a", agentwire.OnCard{})
 	result := r.signing(t.Context(), "a")
 	q := p.next(t)
 	if q.subject.Tries != 2 || q.subject.Again != "" {
@@ -115,13 +115,13 @@ func TestPromptForACardShowsTheCardsTries(t *testing.T) {
 	}
 	q.pin("864213")
 	err := soon(t, "the answer", result)
-	wantKind(t, err, keys.PINBlocked)
-	if e, _ := keys.AsError(err); e == nil || !strings.Contains(e.Hint, "holdfast piv unblock") {
+	wantKind(t, err, fault.PINBlocked)
+	if e, _ := fault.AsError(err); e == nil || !strings.Contains(e.Hint, "holdfast piv unblock") {
 		t.Errorf("got %v, want a hint of the PUK", err)
 	}
-	wantKind(t, soon(t, "the answer", r.signing(t.Context(), "a")), keys.PINBlocked)
-	noPIN := func(p *wire.CreateKeyParameters) { p.PIN = nil }
-	wantKind(t, soon(t, "the answer", r.calling(t.Context(), wire.CreateKey, onCard("b", noPIN))), keys.PINBlocked)
+	wantKind(t, soon(t, "the answer", r.signing(t.Context(), "a")), fault.PINBlocked)
+	noPIN := func(p *agentwire.CreateKeyParameters) { p.PIN = nil }
+	wantKind(t, soon(t, "the answer", r.calling(t.Context(), agentwire.CreateKey, onCard("b", noPIN))), fault.PINBlocked)
 	p.none(t)
 	if n := r.triesOf(1); n != 1 {
 		t.Errorf("%d tries are left, want the last one", n)
@@ -133,11 +133,11 @@ func TestPromptForACardShowsTheCardsTries(t *testing.T) {
 func TestPromptWaitsForTheCard(t *testing.T) {
 	p := newPerson()
 	r := newRig(t, withPerson(p), withCards(1), func(r *rig) { r.options.Limits.Request = 300 * time.Millisecond })
-	r.createOnCard(p, "a", wire.OnCard{})
+	r.createOnCard(p, "a", agentwire.OnCard{})
 	release := r.cards.Card(1).Block()
 	err := soon(t, "the answer", r.signing(t.Context(), "a"))
 	release()
-	wantKind(t, err, keys.Deadline)
+	wantKind(t, err, fault.Deadline)
 	if err == nil || strings.Contains(err.Error(), "prompt") {
 		t.Errorf("got %v, and nothing was shown", err)
 	}
@@ -160,14 +160,14 @@ func (r *rig) triesOf(serial uint32) int {
 // What has nothing to do with the PIN costs no try.
 func TestOtherFailuresCostNoTry(t *testing.T) {
 	r := newRig(t, withCards(1))
-	slot := func(p *wire.CreateKeyParameters) { p.OnCard = &wire.OnCard{Slot: "9a"} }
-	if err := r.call(wire.CreateKey, onCard("a", slot), nil); err != nil {
+	slot := func(p *agentwire.CreateKeyParameters) { p.OnCard = &agentwire.OnCard{Slot: "9a"} }
+	if err := r.call(agentwire.CreateKey, onCard("a", slot), nil); err != nil {
 		t.Fatal(err)
 	}
 	for range 4 {
-		wantKind(t, r.call(wire.CreateKey, onCard("b", slot), nil), keys.Denied) // the slot is taken
+		wantKind(t, r.call(agentwire.CreateKey, onCard("b", slot), nil), fault.Denied) // the slot is taken
 	}
-	if err := r.call(wire.CreateKey, onCard("b"), nil); err != nil {
+	if err := r.call(agentwire.CreateKey, onCard("b"), nil); err != nil {
 		t.Error(err)
 	}
 }
@@ -175,8 +175,8 @@ func TestOtherFailuresCostNoTry(t *testing.T) {
 func TestMakingAKeyAsksForTheCardsPIN(t *testing.T) {
 	p := newPerson()
 	r := newRig(t, withPerson(p), withCards(7))
-	noPIN := func(p *wire.CreateKeyParameters) { p.PIN = nil }
-	result := r.calling(t.Context(), wire.CreateKey, onCard("alice", noPIN))
+	noPIN := func(p *agentwire.CreateKeyParameters) { p.PIN = nil }
+	result := r.calling(t.Context(), agentwire.CreateKey, onCard("alice", noPIN))
 	q := p.next(t)
 	if s := q.subject; s.Device != "card 7" || s.Operation != "create" || s.Key != "alice" || s.Tries != 2 {
 		t.Errorf("the prompt is about %+v, want the making of alice on card 7", s)
@@ -189,9 +189,9 @@ func TestMakingAKeyAsksForTheCardsPIN(t *testing.T) {
 	if err := soon(t, "the key", result); err != nil {
 		t.Fatal(err)
 	}
-	result = r.calling(t.Context(), wire.CreateKey, onCard("bob", noPIN))
+	result = r.calling(t.Context(), agentwire.CreateKey, onCard("bob", noPIN))
 	p.next(t).close()
-	wantKind(t, soon(t, "the answer", result), keys.PINRequired)
+	wantKind(t, soon(t, "the answer", result), fault.PINRequired)
 	if n := len(r.store.List()); n != 1 {
 		t.Errorf("there are %d keys, want 1", n)
 	}
@@ -204,17 +204,17 @@ func TestMakingAKeyAsksForTheCardsPIN(t *testing.T) {
 
 func TestMakingAKeyWithNobodyToAsk(t *testing.T) {
 	r := newRig(t, withCards(7))
-	noPIN := func(p *wire.CreateKeyParameters) { p.PIN = nil }
-	wantKind(t, r.call(wire.CreateKey, onCard("alice", noPIN), nil), keys.PINRequired)
+	noPIN := func(p *agentwire.CreateKeyParameters) { p.PIN = nil }
+	wantKind(t, r.call(agentwire.CreateKey, onCard("alice", noPIN), nil), fault.PINRequired)
 	r.cards.Insert(8)
-	err := r.call(wire.CreateKey, onCard("alice"), nil)
-	wantKind(t, err, keys.BadRequest)
+	err := r.call(agentwire.CreateKey, onCard("alice"), nil)
+	wantKind(t, err, fault.BadRequest)
 	if err == nil || !strings.Contains(fmt.Sprintf("%#v", err), "[7 8]") {
 		t.Errorf("with two cards: %v, want their numbers", err)
 	}
 	r.cards.Remove(7)
 	r.cards.Remove(8)
-	wantKind(t, r.call(wire.CreateKey, onCard("alice"), nil), keys.DeviceAbsent)
+	wantKind(t, r.call(agentwire.CreateKey, onCard("alice"), nil), fault.DeviceAbsent)
 	r.cards.Insert(7)
 	if n := r.triesOf(7); n != 3 {
 		t.Errorf("%d tries are left, want 3", n)
@@ -225,10 +225,10 @@ func TestMakingAKeyWithNobodyToAsk(t *testing.T) {
 func TestManagementKeyNeedsNoPIN(t *testing.T) {
 	p := newPerson()
 	r := newRig(t, withPerson(p), withCards(7))
-	in := onCard("alice", func(p *wire.CreateKeyParameters) {
-		p.PIN, p.OnCard = nil, &wire.OnCard{PINPolicy: "never", ManagementKey: make([]byte, 24)}
+	in := onCard("alice", func(p *agentwire.CreateKeyParameters) {
+		p.PIN, p.OnCard = nil, &agentwire.OnCard{PINPolicy: "never", ManagementKey: make([]byte, 24)}
 	})
-	if err := r.call(wire.CreateKey, in, nil); err != nil {
+	if err := r.call(agentwire.CreateKey, in, nil); err != nil {
 		t.Fatal(err)
 	}
 	p.none(t)

@@ -4,8 +4,8 @@ import (
 	"maps"
 	"time"
 
-	"holdfast/agent/keys"
 	"holdfast/agent/store"
+	"holdfast/internal/keys"
 )
 
 // A key is open while it is unlocked, or while a person's yes to its use holds.

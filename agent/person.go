@@ -6,10 +6,10 @@ import (
 	"encoding/hex"
 	"fmt"
 
-	"holdfast/agent/keys"
-	"holdfast/agent/policy"
 	"holdfast/agent/prompt"
 	"holdfast/agent/store"
+	"holdfast/internal/keys"
+	"holdfast/internal/policy"
 )
 
 // A Person can be asked for a PIN or a yes, and told that a device waits for a

@@ -7,9 +7,10 @@ import (
 	"testing"
 	"time"
 
-	"holdfast/agent/keys"
 	"holdfast/agent/prompt"
-	"holdfast/agent/wire"
+	"holdfast/internal/agentwire"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
 )
 
 // person sits in front of the machine: what it is shown waits until the test
@@ -44,7 +45,7 @@ func withPerson(p *person) func(*rig) { return func(r *rig) { r.options.Person =
 func (p *person) PIN(ctx context.Context, s prompt.Subject) ([]byte, error) {
 	a := p.ask(ctx, "pin", s)
 	if a.err != nil {
-		return nil, &keys.Error{Kind: keys.PINRequired, Message: "the PIN prompt came to nothing", Hint: "holdfast unlock " + s.Key, Err: a.err}
+		return nil, &fault.Error{Kind: fault.PINRequired, Message: "the PIN prompt came to nothing", Hint: "holdfast unlock " + s.Key, Err: a.err}
 	}
 	p.given = []byte(a.pin)
 	return p.given, nil
@@ -53,7 +54,7 @@ func (p *person) PIN(ctx context.Context, s prompt.Subject) ([]byte, error) {
 // Confirm implements agent.Person.
 func (p *person) Confirm(ctx context.Context, s prompt.Subject) error {
 	if a := p.ask(ctx, "confirm", s); a.err != nil {
-		return &keys.Error{Kind: keys.ConfirmationRequired, Message: "nobody said yes", Err: a.err}
+		return &fault.Error{Kind: fault.ConfirmationRequired, Message: "nobody said yes", Err: a.err}
 	}
 	return nil
 }
@@ -109,17 +110,17 @@ func (q *shown) notAnswered()   { q.answer <- given{err: prompt.ErrLate} }
 const rightPIN = "right-pin"
 
 // withPIN is a change of a key that is to be created.
-func withPIN(p *wire.CreateKeyParameters) { p.PIN = []byte(rightPIN) }
+func withPIN(p *agentwire.CreateKeyParameters) { p.PIN = []byte(rightPIN) }
 
 // signing signs with a key, on a connection of its own, while the test goes on.
 func (r *rig) signing(ctx context.Context, key string) <-chan error {
-	p := wire.SignTLSClientParameters{Key: key, Scheme: string(keys.ECDSAP256SHA256), Message: tls13("client")}
-	return r.calling(ctx, wire.SignTLSClient, p)
+	p := agentwire.SignTLSClientParameters{Key: key, Scheme: string(keys.ECDSAP256SHA256), Message: tls13("client")}
+	return r.calling(ctx, agentwire.SignTLSClient, p)
 }
 
 // unlocking has the agent ask for a key's PIN while the test goes on.
-func (r *rig) unlocking(ctx context.Context, p wire.UnlockKeyParameters) <-chan error {
-	return r.calling(ctx, wire.UnlockKey, p)
+func (r *rig) unlocking(ctx context.Context, p agentwire.UnlockKeyParameters) <-chan error {
+	return r.calling(ctx, agentwire.UnlockKey, p)
 }
 
 func (r *rig) calling(ctx context.Context, method string, in any) <-chan error {
@@ -145,7 +146,7 @@ func (r *rig) waitForPrompts(n int) {
 
 func (r *rig) lock(name string) {
 	r.t.Helper()
-	if err := r.call(wire.LockKeys, wire.LockKeysParameters{Name: name}, &wire.Empty{}); err != nil {
+	if err := r.call(agentwire.LockKeys, agentwire.LockKeysParameters{Name: name}, &agentwire.Empty{}); err != nil {
 		r.t.Fatal(err)
 	}
 }

@@ -8,11 +8,12 @@ import (
 	"sync/atomic"
 	"time"
 
-	"holdfast/agent/keys"
-	"holdfast/agent/policy"
 	"holdfast/agent/prompt"
 	"holdfast/agent/queue"
 	"holdfast/agent/store"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
+	"holdfast/internal/policy"
 )
 
 // An asked is a key whose PIN a person is asked for.
@@ -40,14 +41,14 @@ func (r *request) askPIN(ctx context.Context, k asked) error {
 			return r.unlockByPrompt(a, k)
 		},
 	})
-	return explained(err, keys.PINRequired, pinWanted, "holdfast unlock "+k.rec.Name)
+	return explained(err, fault.PINRequired, pinWanted, "holdfast unlock "+k.rec.Name)
 }
 
 const pinWanted = "the key is locked with a PIN"
 
 // wantsPIN is the answer for a locked key where nobody is asked.
 func wantsPIN(rec store.Record) error {
-	return &keys.Error{Kind: keys.PINRequired, Message: pinWanted, Hint: "holdfast unlock " + rec.Name}
+	return &fault.Error{Kind: fault.PINRequired, Message: pinWanted, Hint: "holdfast unlock " + rec.Name}
 }
 
 // unlockByPrompt asks until the PIN is right. Each PIN is tried in the name of
@@ -128,7 +129,7 @@ func whyAgain(err error) string {
 		return ""
 	case errors.As(err, &no):
 		return err.Error()
-	case keys.KindOf(err) == keys.PINRequired:
+	case fault.KindOf(err) == fault.PINRequired:
 		return "wrong PIN"
 	}
 	return ""
@@ -174,7 +175,7 @@ func (r *request) unlockWith(ctx context.Context, rec store.Record, pin []byte, 
 }
 
 // errShut is that a key was locked while it was being unlocked. The PIN was right.
-var errShut = &keys.Error{Kind: keys.PINRequired, Message: "the key was locked while it was being unlocked", Hint: "holdfast unlock NAME"}
+var errShut = &fault.Error{Kind: fault.PINRequired, Message: "the key was locked while it was being unlocked", Hint: "holdfast unlock NAME"}
 
 // tryPIN proves a PIN to the device.
 func (r *request) tryPIN(ctx context.Context, d *device, rec store.Record, pin []byte, until time.Time) error {
@@ -182,7 +183,7 @@ func (r *request) tryPIN(ctx context.Context, d *device, rec store.Record, pin [
 		seen, err = lend(ctx, d.of(rec.Material), r.caller(), pin, func(ctx context.Context, pin []byte) error {
 			return d.backend.Unlock(ctx, rec.Material, pin, until)
 		})
-		if seen && keys.KindOf(err) != keys.Busy { // which says nothing of the PIN
+		if seen && fault.KindOf(err) != fault.Busy { // which says nothing of the PIN
 			r.agent.counts.pinTries.Add(1, d.backend.Name(), outcomeOf(err))
 		}
 		return seen, err

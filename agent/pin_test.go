@@ -9,9 +9,10 @@ import (
 	"testing"
 	"time"
 
-	"holdfast/agent/keys"
-	"holdfast/agent/policy"
-	"holdfast/agent/wire"
+	"holdfast/internal/agentwire"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
+	"holdfast/internal/policy"
 )
 
 // locked is a rig with a person and a key that wants a PIN.
@@ -42,8 +43,8 @@ func TestLockedKeyAsksForItsPIN(t *testing.T) {
 		t.Errorf("unlocked: %v", err)
 	}
 	p.none(t)
-	var key wire.KeyReply
-	if err := r.call(wire.GetKey, wire.NameParameters{Name: "alice"}, &key); err != nil {
+	var key agentwire.KeyReply
+	if err := r.call(agentwire.GetKey, agentwire.NameParameters{Name: "alice"}, &key); err != nil {
 		t.Fatal(err)
 	}
 	if until := key.Key.UnlockedUntil; until == nil || time.Until(*until) > 15*time.Minute || time.Until(*until) < 14*time.Minute {
@@ -114,7 +115,7 @@ func TestOnePromptForAll(t *testing.T) {
 	for range 20 {
 		results = append(results, r.signing(t.Context(), "alice"))
 	}
-	results = append(results, r.unlocking(t.Context(), wire.UnlockKeyParameters{Name: "alice", Seconds: 60}))
+	results = append(results, r.unlocking(t.Context(), agentwire.UnlockKeyParameters{Name: "alice", Seconds: 60}))
 	r.waitForPrompts(21)
 	if n := r.metrics()["prompts_open"].Value; n != 1 {
 		t.Errorf("%v prompts are open, want 1", n)
@@ -142,17 +143,17 @@ func TestClosedPromptAnswersAll(t *testing.T) {
 	r.waitForPrompts(10)
 	p.next(t).close()
 	for _, result := range results {
-		wantKind(t, soon(t, "the answer", result), keys.PINRequired)
+		wantKind(t, soon(t, "the answer", result), fault.PINRequired)
 	}
 	_, err := r.signClient("alice")
-	wantKind(t, err, keys.PINRequired)
+	wantKind(t, err, fault.PINRequired)
 	if err == nil || !strings.Contains(err.Error(), "a moment ago") {
 		t.Errorf("right after: %v, want a word about the prompt that was closed", err)
 	}
-	err = <-r.unlocking(t.Context(), wire.UnlockKeyParameters{Name: "alice", OnBehalfOf: &wire.Reported{UID: 7, PID: 8, Start: 9}})
-	wantKind(t, err, keys.PINRequired)
+	err = <-r.unlocking(t.Context(), agentwire.UnlockKeyParameters{Name: "alice", OnBehalfOf: &agentwire.Reported{UID: 7, PID: 8, Start: 9}})
+	wantKind(t, err, fault.PINRequired)
 	p.none(t)
-	result := r.unlocking(t.Context(), wire.UnlockKeyParameters{Name: "alice"})
+	result := r.unlocking(t.Context(), agentwire.UnlockKeyParameters{Name: "alice"})
 	p.next(t).pin(rightPIN)
 	if err := soon(t, "the unlock", result); err != nil {
 		t.Error(err)
@@ -186,9 +187,9 @@ func TestNoPromptWithoutTries(t *testing.T) {
 	result := r.signing(t.Context(), "alice")
 	p.next(t).pin("wrong-pin")
 	p.next(t).pin("wrong-pin")
-	wantKind(t, soon(t, "the answer", result), keys.PINBlocked)
+	wantKind(t, soon(t, "the answer", result), fault.PINBlocked)
 	_, err := r.signClient("alice")
-	wantKind(t, err, keys.PINBlocked)
+	wantKind(t, err, fault.PINBlocked)
 	p.none(t)
 	if n := r.store.PINTriesLeft(uint32(os.Getuid()), []byte("another")); n != 2 {
 		t.Errorf("another key has %d tries left, want 2", n)
@@ -246,7 +247,7 @@ func TestUnreachablePersonIsOneCallersAlone(t *testing.T) {
 	second := r.signing(t.Context(), "alice")
 	r.waitForPrompts(2)
 	q.notReached()
-	wantKind(t, soon(t, "the first", first), keys.PINRequired)
+	wantKind(t, soon(t, "the first", first), fault.PINRequired)
 	p.next(t).pin(rightPIN)
 	if err := soon(t, "the second", second); err != nil {
 		t.Error(err)
@@ -259,8 +260,8 @@ func TestUnansweredPromptIsForAll(t *testing.T) {
 	second := r.signing(t.Context(), "alice")
 	r.waitForPrompts(2)
 	p.next(t).notAnswered()
-	wantKind(t, soon(t, "the first", first), keys.PINRequired)
-	wantKind(t, soon(t, "the second", second), keys.PINRequired)
+	wantKind(t, soon(t, "the first", first), fault.PINRequired)
+	wantKind(t, soon(t, "the second", second), fault.PINRequired)
 	p.none(t)
 	if n := r.metrics()["prompts_total pin timed-out"].Value; n != 1 {
 		t.Errorf("%v prompts timed out, want 1", n)
@@ -272,7 +273,7 @@ func TestUnansweredPromptIsForAll(t *testing.T) {
 func TestPromptEndsWithTheRequest(t *testing.T) {
 	r, p := locked(t, func(r *rig) { r.options.Limits.Request = 100 * time.Millisecond })
 	_, err := r.signClient("alice")
-	wantKind(t, err, keys.PINRequired)
+	wantKind(t, err, fault.PINRequired)
 	soon(t, "the end of the prompt", p.next(t).gone)
 	r.waitForMetric("prompts_total pin timed-out", 1)
 }
@@ -282,7 +283,7 @@ func TestNothingWaitsForThePerson(t *testing.T) {
 	r, p := locked(t)
 	r.create("other", keys.TLSClient)
 	r.create("open", keys.TLSClient, withPIN)
-	if err := r.call(wire.UnlockKey, wire.UnlockKeyParameters{Name: "open", PIN: []byte(rightPIN)}, nil); err != nil {
+	if err := r.call(agentwire.UnlockKey, agentwire.UnlockKeyParameters{Name: "open", PIN: []byte(rightPIN)}, nil); err != nil {
 		t.Fatal(err)
 	}
 	result := r.signing(t.Context(), "alice")
@@ -297,8 +298,8 @@ func TestNothingWaitsForThePerson(t *testing.T) {
 	}
 	r.lock("")
 	r.lock("alice")
-	var status wire.GetStatusReply
-	if err := r.call(wire.GetStatus, wire.Empty{}, &status); err != nil {
+	var status agentwire.GetStatusReply
+	if err := r.call(agentwire.GetStatus, agentwire.Empty{}, &status); err != nil {
 		t.Error(err)
 	}
 	if err := r.agent.Alive(); err != nil {
@@ -321,9 +322,9 @@ func TestPolicyChangesWhileThePersonThinks(t *testing.T) {
 		t.Fatal(err)
 	}
 	q.pin(rightPIN)
-	wantKind(t, soon(t, "the answer", result), keys.Denied)
+	wantKind(t, soon(t, "the answer", result), fault.Denied)
 	_, err := r.signClient("alice") // who may not unlock is not asked for PINs
-	wantKind(t, err, keys.PINRequired)
+	wantKind(t, err, fault.PINRequired)
 	p.none(t)
 	if n := r.metrics()["pin_tries_total memory ok"].Value; n != 0 {
 		t.Errorf("%v PINs were tried", n)
@@ -363,11 +364,11 @@ func TestDeviceThatForgotIsUnlockedOnce(t *testing.T) {
 	var signs atomic.Int32
 	r.memory.sign = func() error {
 		signs.Add(1)
-		return &keys.Error{Kind: keys.PINRequired, Message: "the key is locked"}
+		return &fault.Error{Kind: fault.PINRequired, Message: "the key is locked"}
 	}
 	result = r.signing(t.Context(), "alice")
 	p.next(t).pin(rightPIN)
-	wantKind(t, soon(t, "the answer", result), keys.PINRequired)
+	wantKind(t, soon(t, "the answer", result), fault.PINRequired)
 	p.none(t)
 	if signs.Load() != 2 {
 		t.Errorf("the device was asked to sign %d times, want twice", signs.Load())
@@ -376,8 +377,8 @@ func TestDeviceThatForgotIsUnlockedOnce(t *testing.T) {
 
 func TestUnlockWithoutPINAsks(t *testing.T) {
 	r, p := locked(t)
-	reported := &wire.Reported{UID: 4242, PID: 77, Start: 99}
-	result := r.unlocking(t.Context(), wire.UnlockKeyParameters{Name: "alice", Seconds: 60, OnBehalfOf: reported})
+	reported := &agentwire.Reported{UID: 4242, PID: 77, Start: 99}
+	result := r.unlocking(t.Context(), agentwire.UnlockKeyParameters{Name: "alice", Seconds: 60, OnBehalfOf: reported})
 	q := p.next(t)
 	if s := q.subject; s.UID != 4242 || s.PID != 77 || s.Start != 99 || s.Verified || s.Operation != "unlock" {
 		t.Errorf("the prompt is about %+v, want the process that was reported, as such", s)
@@ -392,24 +393,24 @@ func TestUnlockWithoutPINAsks(t *testing.T) {
 			t.Errorf("the record %s does not say for whom", line)
 		}
 	}
-	var key wire.KeyReply
-	if err := r.call(wire.GetKey, wire.NameParameters{Name: "alice"}, &key); err != nil {
+	var key agentwire.KeyReply
+	if err := r.call(agentwire.GetKey, agentwire.NameParameters{Name: "alice"}, &key); err != nil {
 		t.Fatal(err)
 	}
 	if until := key.Key.UnlockedUntil; until == nil || time.Until(*until) > time.Minute {
 		t.Errorf("unlocked until %v, want for a minute", until)
 	}
-	bad := r.unlocking(t.Context(), wire.UnlockKeyParameters{Name: "alice", OnBehalfOf: &wire.Reported{UID: 1, PID: 0, Start: 1}})
-	wantKind(t, soon(t, "the answer", bad), keys.BadRequest)
+	bad := r.unlocking(t.Context(), agentwire.UnlockKeyParameters{Name: "alice", OnBehalfOf: &agentwire.Reported{UID: 1, PID: 0, Start: 1}})
+	wantKind(t, soon(t, "the answer", bad), fault.BadRequest)
 }
 
 // The process that a broker reports is shown in prompts for signatures as well.
 func TestPromptIsForTheReportedProcess(t *testing.T) {
 	r, p := locked(t)
-	in := wire.SignTLSClientParameters{
-		Key: "alice", Scheme: string(keys.ECDSAP256SHA256), Message: tls13("client"), OnBehalfOf: &wire.Reported{UID: 4242, PID: 77, Start: 99},
+	in := agentwire.SignTLSClientParameters{
+		Key: "alice", Scheme: string(keys.ECDSAP256SHA256), Message: tls13("client"), OnBehalfOf: &agentwire.Reported{UID: 4242, PID: 77, Start: 99},
 	}
-	result := r.calling(t.Context(), wire.SignTLSClient, in)
+	result := r.calling(t.Context(), agentwire.SignTLSClient, in)
 	q := p.next(t)
 	if s := q.subject; s.UID != 4242 || s.PID != 77 || s.Start != 99 || s.Verified {
 		t.Errorf("the prompt is about %+v, want the process that was reported, as such", s)
@@ -425,11 +426,11 @@ func TestNobodyToAsk(t *testing.T) {
 	r.create("alice", keys.TLSClient, withPIN)
 	before := r.metrics()["device_seconds memory"].Count
 	_, err := r.signClient("alice")
-	wantKind(t, err, keys.PINRequired)
-	if e, ok := keys.AsError(err); !ok || e.Hint != "holdfast unlock alice" {
+	wantKind(t, err, fault.PINRequired)
+	if e, ok := fault.AsError(err); !ok || e.Hint != "holdfast unlock alice" {
 		t.Errorf("got %#v, want the command that unlocks", err)
 	}
-	wantKind(t, r.call(wire.UnlockKey, wire.UnlockKeyParameters{Name: "alice"}, nil), keys.PINRequired)
+	wantKind(t, r.call(agentwire.UnlockKey, agentwire.UnlockKeyParameters{Name: "alice"}, nil), fault.PINRequired)
 	if after := r.metrics()["device_seconds memory"].Count; after != before {
 		t.Errorf("the device worked %d times for nothing", after-before)
 	}
@@ -451,23 +452,23 @@ func TestLockWinsOverAnUnlockUnderWay(t *testing.T) {
 		},
 		"verb": func() <-chan error {
 			release := r.memory.Block()
-			result := r.unlocking(t.Context(), wire.UnlockKeyParameters{Name: "alice", PIN: []byte(rightPIN)})
+			result := r.unlocking(t.Context(), agentwire.UnlockKeyParameters{Name: "alice", PIN: []byte(rightPIN)})
 			r.memory.WaitBlocked()
 			r.agent.LockAll("test")
 			release()
 			return result
 		},
 	} {
-		wantKind(t, soon(t, "the answer to "+name, prove()), keys.PINRequired)
+		wantKind(t, soon(t, "the answer to "+name, prove()), fault.PINRequired)
 		p.none(t)
-		var key wire.KeyReply
-		if err := r.call(wire.GetKey, wire.NameParameters{Name: "alice"}, &key); err != nil || key.Key.UnlockedUntil != nil {
+		var key agentwire.KeyReply
+		if err := r.call(agentwire.GetKey, agentwire.NameParameters{Name: "alice"}, &key); err != nil || key.Key.UnlockedUntil != nil {
 			t.Errorf("%s: unlocked until %v (%v), want locked", name, key.Key.UnlockedUntil, err)
 		}
 		r.memory.sign = func() error { t.Error("the device was asked to sign"); return nil }
 		result := r.signing(t.Context(), "alice") // must ask
 		p.next(t).notAnswered()
-		wantKind(t, soon(t, "the answer", result), keys.PINRequired)
+		wantKind(t, soon(t, "the answer", result), fault.PINRequired)
 		r.memory.sign = nil
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
 )
 
 // prompts lets a person be asked for one thing once at a time, however many want
@@ -53,13 +53,13 @@ const quiet = 5 * time.Second
 var errQuiet = errors.New("a person closed such a prompt a moment ago")
 
 // errStopping is what every prompt ends with when the agent does.
-var errStopping = &keys.Error{Kind: keys.Busy, Message: "the agent is stopping", RetryAfter: time.Second}
+var errStopping = &fault.Error{Kind: fault.Busy, Message: "the agent is stopping", RetryAfter: time.Second}
 
 // unseen is why nobody waits any more for a prompt that was not shown: it waited
 // for the device.
 func unseen(err error) error {
 	if errors.Is(err, context.DeadlineExceeded) {
-		return &keys.Error{Kind: keys.Deadline, Message: "the device did not say in time whether it has the key", Hint: "`holdfast status` shows the device's state"}
+		return &fault.Error{Kind: fault.Deadline, Message: "the device did not say in time whether it has the key", Hint: "`holdfast status` shows the device's state"}
 	}
 	return err
 }

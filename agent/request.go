@@ -8,11 +8,12 @@ import (
 	"time"
 
 	"holdfast/agent/audit"
-	"holdfast/agent/keys"
-	"holdfast/agent/peer"
-	"holdfast/agent/policy"
 	"holdfast/agent/queue"
 	"holdfast/agent/store"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
+	"holdfast/internal/peer"
+	"holdfast/internal/policy"
 )
 
 // request is one call: who makes it, and its number in the audit log.
@@ -110,8 +111,8 @@ func denied(op policy.Operation, key string, uid uint32) error {
 	if key != "" {
 		what = fmt.Sprintf("there is no key %q that uid %d may use for %s", key, uid, op)
 	}
-	return &keys.Error{
-		Kind: keys.Denied, Message: what,
+	return &fault.Error{
+		Kind: fault.Denied, Message: what,
 		Hint: "`holdfast key list` shows the keys that you may use; `holdfast policy check` names the rule that decides",
 	}
 }
@@ -147,7 +148,7 @@ func (r *request) deny(e entry, why error) error {
 		return why
 	}
 	e.detail = withCount(e.detail, before)
-	rec := audit.Record{Kind: audit.KindDecision, Decision: deny, Outcome: string(keys.KindOf(why))}
+	rec := audit.Record{Kind: audit.KindDecision, Decision: deny, Outcome: string(fault.KindOf(why))}
 	if err := r.append(e, rec); err != nil {
 		return err
 	}

@@ -8,16 +8,17 @@ import (
 	"fmt"
 	"time"
 
-	"holdfast/agent/keys"
-	"holdfast/agent/policy"
 	"holdfast/agent/store"
-	"holdfast/agent/wire"
+	"holdfast/internal/agentwire"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
+	"holdfast/internal/policy"
 )
 
 // seal has a device seal a secret, and stores it when the device has given it
 // back once. Sealed secrets are their owner's alone: there are none of the
 // machine's, and their names have nothing to do with those of keys.
-func (r *request) seal(ctx context.Context, p *wire.SealParameters) (*wire.Empty, error) {
+func (r *request) seal(ctx context.Context, p *agentwire.SealParameters) (*agentwire.Empty, error) {
 	defer clear(p.Secret)
 	if err := keys.CheckName(p.Name); err != nil {
 		return nil, err
@@ -30,7 +31,7 @@ func (r *request) seal(ctx context.Context, p *wire.SealParameters) (*wire.Empty
 		return nil, err
 	}
 	if r.sealedBefore(p) {
-		return &wire.Empty{}, nil
+		return &agentwire.Empty{}, nil
 	}
 	d, err := r.sealingDevice(p)
 	if err != nil {
@@ -46,7 +47,7 @@ func (r *request) seal(ctx context.Context, p *wire.SealParameters) (*wire.Empty
 	if err := r.outcome(e, err); err != nil {
 		return nil, err
 	}
-	return &wire.Empty{}, nil
+	return &agentwire.Empty{}, nil
 }
 
 // allowSealed asks the policy about one of the caller's own sealed secrets, and
@@ -64,26 +65,26 @@ func (r *request) allowSealed(op policy.Operation, name string) (entry, error) {
 // deniedSealed is the answer for a sealed secret that is missing and for one that
 // policy does not let the caller touch.
 func deniedSealed(op policy.Operation, name string, uid uint32) error {
-	return &keys.Error{
-		Kind: keys.Denied, Message: fmt.Sprintf("there is no sealed secret %q that uid %d may use for %s", name, uid, op),
+	return &fault.Error{
+		Kind: fault.Denied, Message: fmt.Sprintf("there is no sealed secret %q that uid %d may use for %s", name, uid, op),
 		Hint: "`holdfast policy check` names the rule that decides",
 	}
 }
 
 // sealedBefore reports whether p is a request that was carried out already, sent
 // again.
-func (r *request) sealedBefore(p *wire.SealParameters) bool {
+func (r *request) sealedBefore(p *agentwire.SealParameters) bool {
 	old, ok := r.agent.Store.GetSealed(r.conn.peer.UID, p.Name)
 	return ok && p.RequestID != "" && p.RequestID == old.RequestID
 }
 
 // sealingDevice returns the device to seal with, or refuses what is known not to
 // work before any device is asked.
-func (r *request) sealingDevice(p *wire.SealParameters) (*device, error) {
+func (r *request) sealingDevice(p *agentwire.SealParameters) (*device, error) {
 	uid := r.conn.peer.UID
 	if _, taken := r.agent.Store.GetSealed(uid, p.Name); taken && !p.Replace {
-		return nil, &keys.Error{
-			Kind: keys.BadRequest, Message: fmt.Sprintf("sealed secret %q already exists", p.Name),
+		return nil, &fault.Error{
+			Kind: fault.BadRequest, Message: fmt.Sprintf("sealed secret %q already exists", p.Name),
 			Hint: "choose another name, or replace it",
 		}
 	}
@@ -104,13 +105,13 @@ func (r *request) sealingDevice(p *wire.SealParameters) (*device, error) {
 func sealer(d *device) (keys.Sealer, error) {
 	s, ok := d.backend.(keys.Sealer)
 	if !ok {
-		return nil, &keys.Error{Kind: keys.Unsupported, Message: "backend " + d.backend.Name() + " seals nothing", Hint: "a TPM does"}
+		return nil, &fault.Error{Kind: fault.Unsupported, Message: "backend " + d.backend.Name() + " seals nothing", Hint: "a TPM does"}
 	}
 	return s, nil
 }
 
 // sealOn seals p's secret on d, opens it again, and stores it.
-func (r *request) sealOn(ctx context.Context, d *device, p *wire.SealParameters) error {
+func (r *request) sealOn(ctx context.Context, d *device, p *agentwire.SealParameters) error {
 	s, err := sealer(d)
 	if err != nil {
 		return err
@@ -147,14 +148,14 @@ func sealAndOpen(ctx context.Context, s keys.Sealer, secret []byte) (json.RawMes
 	back, err := s.Unseal(ctx, sealed)
 	defer clear(back)
 	if err == nil && subtle.ConstantTimeCompare(back, secret) != 1 {
-		err = &keys.Error{Kind: keys.KeyMismatch, Message: "the device does not give back what it sealed"}
+		err = &fault.Error{Kind: fault.KeyMismatch, Message: "the device does not give back what it sealed"}
 	}
 	return sealed, err
 }
 
 // unseal is the path of a signature, with a secret at its end: policy, audit,
 // queue, device, the caller still there, audit, reply.
-func (r *request) unseal(ctx context.Context, p *wire.NameParameters) (*wire.UnsealReply, error) {
+func (r *request) unseal(ctx context.Context, p *agentwire.NameParameters) (*agentwire.UnsealReply, error) {
 	rec, e, err := r.findSealed(policy.Unseal, p.Name)
 	if err != nil {
 		return nil, err
@@ -183,7 +184,7 @@ func (r *request) unseal(ctx context.Context, p *wire.NameParameters) (*wire.Uns
 		clear(secret)
 		return nil, err
 	}
-	return &wire.UnsealReply{Secret: secret}, nil
+	return &agentwire.UnsealReply{Secret: secret}, nil
 }
 
 // findSealed resolves the name of one of the caller's own sealed secrets and asks
@@ -223,7 +224,7 @@ func (r *request) stillSealed(rec store.Sealed) error {
 }
 
 // deleteSealed forgets a sealed secret. No device holds anything of it.
-func (r *request) deleteSealed(_ context.Context, p *wire.NameParameters) (*wire.Empty, error) {
+func (r *request) deleteSealed(_ context.Context, p *agentwire.NameParameters) (*agentwire.Empty, error) {
 	if err := r.agent.paper.limit(r.conn.peer.UID, 1, "deletions"); err != nil {
 		return nil, err
 	}
@@ -239,12 +240,12 @@ func (r *request) deleteSealed(_ context.Context, p *wire.NameParameters) (*wire
 	if err := r.outcome(e, err); err != nil {
 		return nil, err
 	}
-	return &wire.Empty{}, nil
+	return &agentwire.Empty{}, nil
 }
 
 // wipe clears what a reply held once it has left.
 func wipe(reply any) {
-	if u, ok := reply.(*wire.UnsealReply); ok {
+	if u, ok := reply.(*agentwire.UnsealReply); ok {
 		clear(u.Secret)
 	}
 }

@@ -13,28 +13,29 @@ import (
 	"sync"
 	"testing"
 
-	"holdfast/agent/keys"
-	"holdfast/agent/policy"
 	"holdfast/agent/store"
-	"holdfast/agent/wire"
+	"holdfast/internal/agentwire"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
+	"holdfast/internal/policy"
 )
 
 // aSecret is one to look for.
 const aSecret = "a secret to look for in logs"
 
-func (r *rig) seal(name string, change ...func(*wire.SealParameters)) error {
+func (r *rig) seal(name string, change ...func(*agentwire.SealParameters)) error {
 	r.t.Helper()
-	p := wire.SealParameters{Name: name, Secret: []byte(aSecret)}
+	p := agentwire.SealParameters{Name: name, Secret: []byte(aSecret)}
 	for _, c := range change {
 		c(&p)
 	}
-	return r.call(wire.Seal, p, &wire.Empty{})
+	return r.call(agentwire.Seal, p, &agentwire.Empty{})
 }
 
 func (r *rig) unseal(name string) (string, error) {
 	r.t.Helper()
-	var reply wire.UnsealReply
-	err := r.call(wire.Unseal, wire.NameParameters{Name: name}, &reply)
+	var reply agentwire.UnsealReply
+	err := r.call(agentwire.Unseal, agentwire.NameParameters{Name: name}, &reply)
 	return string(reply.Secret), err
 }
 
@@ -45,7 +46,7 @@ func (r *rig) wantUnseals(name, want string) {
 	}
 }
 
-func replacing(p *wire.SealParameters) { p.Replace, p.Secret = true, []byte("another") }
+func replacing(p *agentwire.SealParameters) { p.Replace, p.Secret = true, []byte("another") }
 
 func TestSealedSecretComesBack(t *testing.T) {
 	r := newRig(t)
@@ -54,7 +55,7 @@ func TestSealedSecretComesBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.wantUnseals("web", aSecret)
-	wantKind(t, r.seal("web"), keys.BadRequest)
+	wantKind(t, r.seal("web"), fault.BadRequest)
 	r.wantUnseals("web", aSecret)
 	r.restart()
 	r.wantUnseals("web", aSecret)
@@ -62,12 +63,12 @@ func TestSealedSecretComesBack(t *testing.T) {
 		t.Error(err)
 	}
 	r.wantUnseals("web", "another")
-	if err := r.call(wire.DeleteSealed, wire.NameParameters{Name: "web"}, &wire.Empty{}); err != nil {
+	if err := r.call(agentwire.DeleteSealed, agentwire.NameParameters{Name: "web"}, &agentwire.Empty{}); err != nil {
 		t.Error(err)
 	}
 	_, err := r.unseal("web")
-	wantKind(t, err, keys.Denied)
-	wantKind(t, r.call(wire.DeleteSealed, wire.NameParameters{Name: "web"}, &wire.Empty{}), keys.Denied)
+	wantKind(t, err, fault.Denied)
+	wantKind(t, r.call(agentwire.DeleteSealed, agentwire.NameParameters{Name: "web"}, &agentwire.Empty{}), fault.Denied)
 	if _, err := r.signClient("web"); err != nil {
 		t.Errorf("the key of that name: %v", err)
 	}
@@ -76,29 +77,29 @@ func TestSealedSecretComesBack(t *testing.T) {
 func TestSealRefuses(t *testing.T) {
 	r := newRig(t)
 	for name, c := range map[string]struct {
-		change func(*wire.SealParameters)
-		want   keys.Kind
+		change func(*agentwire.SealParameters)
+		want   fault.Kind
 	}{
-		"an empty secret":   {func(p *wire.SealParameters) { p.Secret = []byte{} }, keys.BadRequest},
-		"a long one":        {func(p *wire.SealParameters) { p.Secret = make([]byte, keys.MaxSecret+1) }, keys.BadRequest},
-		"a bad name":        {func(p *wire.SealParameters) { p.Name = "../x" }, keys.BadRequest},
-		"no such backend":   {func(p *wire.SealParameters) { p.Backend = "piv" }, keys.Unsupported},
-		"a long request id": {func(p *wire.SealParameters) { p.RequestID = strings.Repeat("x", 300) }, keys.BadRequest},
+		"an empty secret":   {func(p *agentwire.SealParameters) { p.Secret = []byte{} }, fault.BadRequest},
+		"a long one":        {func(p *agentwire.SealParameters) { p.Secret = make([]byte, keys.MaxSecret+1) }, fault.BadRequest},
+		"a bad name":        {func(p *agentwire.SealParameters) { p.Name = "../x" }, fault.BadRequest},
+		"no such backend":   {func(p *agentwire.SealParameters) { p.Backend = "piv" }, fault.Unsupported},
+		"a long request id": {func(p *agentwire.SealParameters) { p.RequestID = strings.Repeat("x", 300) }, fault.BadRequest},
 	} {
 		t.Run(name, func(t *testing.T) { wantKind(t, r.seal("s", c.change), c.want) })
 	}
 	if _, ok := r.store.GetSealed(uint32(os.Getuid()), "s"); ok {
 		t.Error("something was stored")
 	}
-	r.memory.Fail(&keys.Error{Kind: keys.DeviceLocked, Message: "locked"})
-	wantKind(t, r.seal("s"), keys.DeviceLocked)
+	r.memory.Fail(&fault.Error{Kind: fault.DeviceLocked, Message: "locked"})
+	wantKind(t, r.seal("s"), fault.DeviceLocked)
 	r.memory.Fail(nil)
 	if err := r.seal("s"); err != nil {
 		t.Error(err)
 	}
-	r.memory.Fail(&keys.Error{Kind: keys.IdentityChanged, Message: "another one"})
+	r.memory.Fail(&fault.Error{Kind: fault.IdentityChanged, Message: "another one"})
 	_, err := r.unseal("s")
-	wantKind(t, err, keys.IdentityChanged)
+	wantKind(t, err, fault.IdentityChanged)
 }
 
 // A device that does not give back what it sealed is found out while the secret is
@@ -106,7 +107,7 @@ func TestSealRefuses(t *testing.T) {
 func TestSealedSecretIsTried(t *testing.T) {
 	r := newRig(t)
 	r.memory.unseal = func(secret []byte) []byte { secret[0] ^= 1; return secret }
-	wantKind(t, r.seal("s"), keys.KeyMismatch)
+	wantKind(t, r.seal("s"), fault.KeyMismatch)
 	if _, ok := r.store.GetSealed(uint32(os.Getuid()), "s"); ok {
 		t.Error("it was stored")
 	}
@@ -114,7 +115,7 @@ func TestSealedSecretIsTried(t *testing.T) {
 
 func TestRepeatedSealIsOne(t *testing.T) {
 	r := newRig(t)
-	once := func(p *wire.SealParameters) { p.RequestID = "one" }
+	once := func(p *agentwire.SealParameters) { p.RequestID = "one" }
 	var all sync.WaitGroup
 	for i := range 4 {
 		all.Go(func() {
@@ -131,7 +132,7 @@ func TestRepeatedSealIsOne(t *testing.T) {
 		t.Error(err)
 	}
 	r.wantUnseals("s", aSecret)
-	wantKind(t, r.seal("s", func(p *wire.SealParameters) { p.RequestID = "two" }), keys.BadRequest)
+	wantKind(t, r.seal("s", func(p *agentwire.SealParameters) { p.RequestID = "two" }), fault.BadRequest)
 }
 
 // What is missing and what is forbidden get the same answer and the same record.
@@ -149,8 +150,8 @@ func TestMissingAndForbiddenSecretsLookTheSame(t *testing.T) {
 	answers, records := map[string]string{}, map[string]string{}
 	for _, name := range []string{"hidden", "nosuch"} {
 		_, err := r.unseal(name)
-		wantKind(t, err, keys.Denied)
-		e, _ := keys.AsError(err)
+		wantKind(t, err, fault.Denied)
+		e, _ := fault.AsError(err)
 		answers[name] = strings.ReplaceAll(e.Message+"; "+e.Hint, name, "NAME")
 		lines := r.auditLines()
 		var rec map[string]any
@@ -178,7 +179,7 @@ func TestSealingIsAudited(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.wantUnseals("mine", aSecret)
-	if err := r.call(wire.DeleteSealed, wire.NameParameters{Name: "mine"}, &wire.Empty{}); err != nil {
+	if err := r.call(agentwire.DeleteSealed, agentwire.NameParameters{Name: "mine"}, &agentwire.Empty{}); err != nil {
 		t.Fatal(err)
 	}
 	var said []string
@@ -205,11 +206,11 @@ func TestSealingIsAudited(t *testing.T) {
 	r.logClosed = true
 	r.audit.Close() // from here on nothing can be appended
 	secret, err := r.unseal("mine")
-	wantKind(t, err, keys.Internal)
+	wantKind(t, err, fault.Internal)
 	if secret != "" {
 		t.Error("the secret left without a record")
 	}
-	wantKind(t, r.seal("more"), keys.Internal)
+	wantKind(t, r.seal("more"), fault.Internal)
 	if _, ok := r.store.GetSealed(uint32(os.Getuid()), "more"); ok {
 		t.Error("it was sealed without a record")
 	}
@@ -259,7 +260,7 @@ func TestSecretsOfAFormerUser(t *testing.T) {
 	r.restart()
 	for _, name := range []string{"kept", "replaced"} {
 		secret, err := r.unseal(name)
-		if wantKind(t, err, keys.Denied); secret != "" {
+		if wantKind(t, err, fault.Denied); secret != "" {
 			t.Errorf("%s: the secret of the uid's former user was given out", name)
 		}
 	}
@@ -267,7 +268,7 @@ func TestSecretsOfAFormerUser(t *testing.T) {
 		t.Error(err)
 	}
 	r.wantUnseals("replaced", "another")
-	if err := r.call(wire.DeleteSealed, wire.NameParameters{Name: "kept"}, &wire.Empty{}); err != nil {
+	if err := r.call(agentwire.DeleteSealed, agentwire.NameParameters{Name: "kept"}, &agentwire.Empty{}); err != nil {
 		t.Error(err)
 	}
 }
@@ -300,7 +301,7 @@ func TestWaitingUnsealIsDecidedAgain(t *testing.T) {
 			}
 			release()
 			<-held
-			wantKind(t, <-result, keys.Denied)
+			wantKind(t, <-result, fault.Denied)
 		})
 	}
 }
@@ -313,15 +314,15 @@ func TestSecretForAnEndedProcessStaysHere(t *testing.T) {
 	}
 	conn, end := r.handedOver()
 	release := r.memory.Block()
-	var reply wire.UnsealReply
+	var reply agentwire.UnsealReply
 	result := make(chan error, 1)
 	go func() {
-		result <- asKeysError(conn.Call(context.Background(), wire.Unseal, wire.NameParameters{Name: "mine"}, &reply))
+		result <- asKeysError(conn.Call(context.Background(), agentwire.Unseal, agentwire.NameParameters{Name: "mine"}, &reply))
 	}()
 	r.memory.WaitBlocked()
 	end()
 	release()
-	wantKind(t, <-result, keys.Denied)
+	wantKind(t, <-result, fault.Denied)
 	if reply.Secret != nil {
 		t.Error("the secret left")
 	}
@@ -333,12 +334,12 @@ func TestUsersHaveSecretsOfTheirOwn(t *testing.T) {
 	r := newRig(t, system)
 	seal := func(uid uint32, name, secret string) string {
 		t.Helper()
-		return r.as(uid, r.socket, wire.Seal, wire.SealParameters{Name: name, Secret: []byte(secret)}).Error
+		return r.as(uid, r.socket, agentwire.Seal, agentwire.SealParameters{Name: name, Secret: []byte(secret)}).Error
 	}
 	unseal := func(uid uint32, name string) (string, string) {
 		t.Helper()
-		a := r.as(uid, r.socket, wire.Unseal, wire.NameParameters{Name: name})
-		var reply wire.UnsealReply
+		a := r.as(uid, r.socket, agentwire.Unseal, agentwire.NameParameters{Name: name})
+		var reply agentwire.UnsealReply
 		if a.Error == "" {
 			if err := json.Unmarshal(a.Reply, &reply); err != nil {
 				t.Fatal(err)
@@ -361,18 +362,18 @@ func TestUsersHaveSecretsOfTheirOwn(t *testing.T) {
 		if got, e := unseal(uid, "mine"); got != want || e != "" {
 			t.Errorf("uid %d: got %q, %s", uid, got, e)
 		}
-		if got, e := unseal(uid, "root"); got != "" || e != wire.ErrorName(keys.Denied) {
+		if got, e := unseal(uid, "root"); got != "" || e != agentwire.ErrorName(fault.Denied) {
 			t.Errorf("uid %d and root's: got %q, %q, want denied", uid, got, e)
 		}
 	}
 	_, err := r.unseal("mine")
-	wantKind(t, err, keys.Denied)
+	wantKind(t, err, fault.Denied)
 	for i := range 29 { // 30 in a minute, the one above included
 		if e := seal(alice, fmt.Sprint("s", i), "x"); e != "" {
 			t.Fatalf("secret %d: %s", i, e)
 		}
 	}
-	if e := seal(alice, "more", "x"); e != wire.ErrorName(keys.Busy) {
+	if e := seal(alice, "more", "x"); e != agentwire.ErrorName(fault.Busy) {
 		t.Errorf("the 31st in a minute: got %q, want busy", e)
 	}
 	if e := seal(bob, "more", "x"); e != "" {
@@ -388,5 +389,5 @@ func TestSecretsAreBounded(t *testing.T) {
 			t.Fatal(i, err)
 		}
 	}
-	wantKind(t, r.seal("more"), keys.Denied)
+	wantKind(t, r.seal("more"), fault.Denied)
 }

@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 
-	"holdfast/agent/keys"
-	"holdfast/agent/wire"
-	"holdfast/client/varlink"
+	"holdfast/internal/agentwire"
+	"holdfast/internal/fault"
+	"holdfast/internal/varlink"
 )
 
 // newService lists what the agent answers. Every method gets its request only
@@ -19,8 +19,8 @@ func (a *Agent) newService() *varlink.Service {
 		URL:     "https://holdfast.dev",
 		OnError: a.wireError,
 		Interfaces: []varlink.Interface{{
-			Name:        wire.Interface,
-			Description: varlink.AgentDescription(),
+			Name:        agentwire.Interface,
+			Description: agentwire.Description(),
 			Methods: a.counts.counted(map[string]varlink.Method{
 				"ListKeys":               handle(a, (*request).listKeys),
 				"GetKey":                 handle(a, (*request).getKey),
@@ -80,12 +80,12 @@ func handle[P, R any](a *Agent, do func(*request, context.Context, *P) (*R, erro
 // wireError turns a method's error into what the caller sees. The cause of an
 // internal error goes to the agent's own log.
 func (a *Agent) wireError(err error) (string, any) {
-	if e, ok := keys.AsError(err); (!ok || e.Kind == keys.Internal) && !errors.Is(err, context.Canceled) {
+	if e, ok := fault.AsError(err); (!ok || e.Kind == fault.Internal) && !errors.Is(err, context.Canceled) {
 		a.Log.Error("request", "error", err)
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
-		err = &keys.Error{Kind: keys.Deadline, Message: "the request took too long", Hint: "`holdfast status` shows the device's state", Err: err}
+		err = &fault.Error{Kind: fault.Deadline, Message: "the request took too long", Hint: "`holdfast status` shows the device's state", Err: err}
 	}
-	name, parameters := wire.FromError(err)
+	name, parameters := agentwire.FromError(err)
 	return name, parameters
 }

@@ -5,11 +5,12 @@ import (
 	"context"
 	"fmt"
 
-	"holdfast/agent/keys"
-	"holdfast/agent/message"
-	"holdfast/agent/policy"
 	"holdfast/agent/store"
-	"holdfast/agent/wire"
+	"holdfast/internal/agentwire"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
+	"holdfast/internal/message"
+	"holdfast/internal/policy"
 )
 
 // check is what a verb knows of its message: it returns safe facts for the
@@ -19,7 +20,7 @@ type check func(store.Record, keys.Scheme) (facts map[string]string, err error)
 // sign is the path of one signature: policy, message, the person where the key
 // wants one, audit, queue, device, verification, the caller still there, audit,
 // reply.
-func (r *request) sign(ctx context.Context, op policy.Operation, name, scheme string, msg []byte, check check) (*wire.SignReply, error) {
+func (r *request) sign(ctx context.Context, op policy.Operation, name, scheme string, msg []byte, check check) (*agentwire.SignReply, error) {
 	rec, e, err := r.find(op, name)
 	if err != nil {
 		return nil, err
@@ -45,7 +46,7 @@ func (r *request) sign(ctx context.Context, op policy.Operation, name, scheme st
 	if err := r.outcome(e, err); err != nil {
 		return nil, err
 	}
-	return &wire.SignReply{Signature: signature}, nil
+	return &agentwire.SignReply{Signature: signature}, nil
 }
 
 // signUnlocked signs with a key that the agent takes for unlocked. When the device
@@ -55,7 +56,7 @@ func (r *request) signUnlocked(ctx context.Context, op policy.Operation, rec sto
 	still := func() error { return r.still(op, rec) }
 	until := r.agent.unlockedUntil(idOf(rec))
 	signature, err := r.signature(ctx, op, rec, s, msg, still)
-	if keys.KindOf(err) != keys.PINRequired || !rec.Material.PIN {
+	if fault.KindOf(err) != fault.PINRequired || !rec.Material.PIN {
 		return signature, err
 	}
 	r.agent.notUnlocked(rec, until)
@@ -73,10 +74,10 @@ func (r *request) usable(rec store.Record, scheme string) (keys.Scheme, error) {
 		return "", err
 	}
 	if scheme != string(s) {
-		return "", &keys.Error{Kind: keys.BadRequest, Message: fmt.Sprintf("the key signs %s and nothing else", s)}
+		return "", &fault.Error{Kind: fault.BadRequest, Message: fmt.Sprintf("the key signs %s and nothing else", s)}
 	}
-	if fault := r.agent.fault(idOf(rec)); fault != "" {
-		return "", &keys.Error{Kind: keys.KeyMismatch, Message: fault, Hint: "check the device, then reload the agent"}
+	if flaw := r.agent.fault(idOf(rec)); flaw != "" {
+		return "", &fault.Error{Kind: fault.KeyMismatch, Message: flaw, Hint: "check the device, then reload the agent"}
 	}
 	return s, nil
 }
@@ -126,12 +127,12 @@ func (r *request) signature(ctx context.Context, op policy.Operation, rec store.
 // left whom the policy allowed the answer.
 func (r *request) stillThere() error {
 	if err := r.conn.peer.Alive(); err != nil {
-		return &keys.Error{Kind: keys.Denied, Message: "the process that asked has ended", Err: err}
+		return &fault.Error{Kind: fault.Denied, Message: "the process that asked has ended", Err: err}
 	}
 	return nil
 }
 
-func (r *request) signTLSClient(ctx context.Context, p *wire.SignTLSClientParameters) (*wire.SignReply, error) {
+func (r *request) signTLSClient(ctx context.Context, p *agentwire.SignTLSClientParameters) (*agentwire.SignReply, error) {
 	if err := r.onBehalfOf(p.OnBehalfOf); err != nil {
 		return nil, err
 	}
@@ -140,13 +141,13 @@ func (r *request) signTLSClient(ctx context.Context, p *wire.SignTLSClientParame
 			return nil, err
 		}
 		if p.Evidence != nil || len(rec.Servers) > 0 {
-			return nil, &keys.Error{Kind: keys.Unsupported, Message: "this agent cannot verify servers yet", Hint: "leave the evidence out and use a key without bound servers"}
+			return nil, &fault.Error{Kind: fault.Unsupported, Message: "this agent cannot verify servers yet", Hint: "leave the evidence out and use a key without bound servers"}
 		}
 		return checkTLS(rec, s, p.Message, message.Client)
 	})
 }
 
-func (r *request) signTLSServer(ctx context.Context, p *wire.SignParameters) (*wire.SignReply, error) {
+func (r *request) signTLSServer(ctx context.Context, p *agentwire.SignParameters) (*agentwire.SignReply, error) {
 	return r.sign(ctx, policy.SignTLSServer, p.Key, p.Scheme, p.Message, func(rec store.Record, s keys.Scheme) (map[string]string, error) {
 		if err := purpose(rec, keys.TLSServer); err != nil {
 			return nil, err
@@ -155,7 +156,7 @@ func (r *request) signTLSServer(ctx context.Context, p *wire.SignParameters) (*w
 	})
 }
 
-func (r *request) signCertificateRequest(ctx context.Context, p *wire.SignParameters) (*wire.SignReply, error) {
+func (r *request) signCertificateRequest(ctx context.Context, p *agentwire.SignParameters) (*agentwire.SignReply, error) {
 	return r.sign(ctx, policy.SignCertificateRequest, p.Key, p.Scheme, p.Message, func(rec store.Record, _ keys.Scheme) (map[string]string, error) {
 		if !rec.Purpose.TLS() {
 			return nil, wrongPurpose(rec)
@@ -177,7 +178,7 @@ func checkTLS(rec store.Record, s keys.Scheme, msg []byte, side message.Side) (m
 		return facts(kind), err
 	}
 	if !rec.TLS12 {
-		return nil, &keys.Error{Kind: keys.WrongPurpose, Message: "the key does not sign TLS 1.2", Hint: "use TLS 1.3, or make a key with --tls12"}
+		return nil, &fault.Error{Kind: fault.WrongPurpose, Message: "the key does not sign TLS 1.2", Hint: "use TLS 1.3, or make a key with --tls12"}
 	}
 	var err error
 	if side == message.Client {
@@ -204,8 +205,8 @@ func purpose(rec store.Record, want keys.Purpose) error {
 }
 
 func wrongPurpose(rec store.Record) error {
-	return &keys.Error{
-		Kind: keys.WrongPurpose, Message: fmt.Sprintf("the key is for %s and nothing else", rec.Purpose),
+	return &fault.Error{
+		Kind: fault.WrongPurpose, Message: fmt.Sprintf("the key is for %s and nothing else", rec.Purpose),
 		Hint: "make a key for each purpose: `holdfast key create`",
 	}
 }
@@ -216,10 +217,10 @@ func (a *Agent) fault(id keyID) string {
 	return a.faults[id]
 }
 
-func (a *Agent) setFault(id keyID, fault string) {
+func (a *Agent) setFault(id keyID, flaw string) {
 	a.mu.Lock()
-	a.faults[id] = fault
+	a.faults[id] = flaw
 	a.mu.Unlock()
-	a.Log.Error("key set aside", "owner", id.owner, "key", id.name, "fault", fault)
+	a.Log.Error("key set aside", "owner", id.owner, "key", id.name, "fault", flaw)
 	a.watch.publish(event{what: "key", name: id.name, key: &id})
 }

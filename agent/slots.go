@@ -5,9 +5,10 @@ import (
 	"fmt"
 	"strconv"
 
-	"holdfast/agent/keys"
-	"holdfast/agent/policy"
 	"holdfast/agent/store"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
+	"holdfast/internal/policy"
 )
 
 // A slot is one of a card's. It has one key, and so one record: a second one would
@@ -27,14 +28,14 @@ func (r *request) claim(s slot, taken bool) (release func(), err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.claims[s] {
-		return nil, &keys.Error{Kind: keys.Busy, Message: "somebody else makes or adopts a key in " + s.String(), Hint: "try again later, or choose another slot"}
+		return nil, &fault.Error{Kind: fault.Busy, Message: "somebody else makes or adopts a key in " + s.String(), Hint: "try again later, or choose another slot"}
 	}
 	if rec, ok := a.recordIn(s); ok && taken {
 		hint := "choose another slot; or the owner of that key deletes it first: `holdfast key delete NAME`"
 		if rec.Owner.UID == r.conn.peer.UID {
 			hint = "choose another slot, or `holdfast key delete " + rec.Name + "` first"
 		}
-		return nil, &keys.Error{Kind: keys.Denied, Message: s.String() + " holds a key of this agent", Hint: hint}
+		return nil, &fault.Error{Kind: fault.Denied, Message: s.String() + " holds a key of this agent", Hint: hint}
 	}
 	a.claims[s] = true
 	return func() {
@@ -79,8 +80,8 @@ func (r *request) mayTry(serial uint32) error {
 			return nil
 		}
 	}
-	return &keys.Error{
-		Kind: keys.Denied, Message: fmt.Sprintf("uid %d has no key on card %d and may not manage cards", r.conn.peer.UID, serial),
+	return &fault.Error{
+		Kind: fault.Denied, Message: fmt.Sprintf("uid %d has no key on card %d and may not manage cards", r.conn.peer.UID, serial),
 		Hint: "who may manage-cards by policy makes or adopts the first one; `holdfast policy check` names the rule that decides",
 	}
 }

@@ -6,10 +6,10 @@ import (
 	"testing"
 
 	"holdfast/agent"
-	"holdfast/agent/keys"
-	"holdfast/agent/keys/keystest"
-	"holdfast/agent/policy"
-	"holdfast/agent/wire"
+	"holdfast/internal/agentwire"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys/keystest"
+	"holdfast/internal/policy"
 )
 
 // cardMachine is a machine's agent with a card, on which bob has a key.
@@ -20,15 +20,15 @@ func cardMachine(t *testing.T) *rig {
 			return policy.Parse("policy.yaml", []byte("version: 1\nrules:\n- allow: [all]\n  anyone: true\n  owner: self\n- allow: [manage-cards]\n  uids: [41001, 41002]\n"))
 		}
 	})
-	answer := r.as(bob, r.socket, wire.CreateKey, onCard("bob", inSlot("9a")))
+	answer := r.as(bob, r.socket, agentwire.CreateKey, onCard("bob", inSlot("9a")))
 	if answer.Error != "" {
 		t.Fatal(answer.Message)
 	}
 	return r
 }
 
-func inSlot(slot string) func(*wire.CreateKeyParameters) {
-	return func(p *wire.CreateKeyParameters) { p.OnCard = &wire.OnCard{Slot: slot, Overwrite: true} }
+func inSlot(slot string) func(*agentwire.CreateKeyParameters) {
+	return func(p *agentwire.CreateKeyParameters) { p.OnCard = &agentwire.OnCard{Slot: slot, Overwrite: true} }
 }
 
 // Another user's slot is neither overwritten nor adopted, by nobody, until its owner
@@ -39,8 +39,8 @@ func TestSlotsOfOthersStayTheirs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	adopt := wire.AdoptKeyParameters{Name: "mine", Purpose: "tls-client", File: string(file), Backend: "piv", PIN: []byte(keystest.CardPIN)}
-	for method, in := range map[string]any{wire.CreateKey: onCard("mine", inSlot("9a")), wire.AdoptKey: adopt} {
+	adopt := agentwire.AdoptKeyParameters{Name: "mine", Purpose: "tls-client", File: string(file), Backend: "piv", PIN: []byte(keystest.CardPIN)}
+	for method, in := range map[string]any{agentwire.CreateKey: onCard("mine", inSlot("9a")), agentwire.AdoptKey: adopt} {
 		if a := r.as(alice, r.socket, method, in); !strings.Contains(a.Message, "slot 9a of card 1 holds a key of this agent") || !strings.Contains(a.Error, "Denied") {
 			t.Errorf("%s: got %+v", method, a)
 		}
@@ -48,10 +48,10 @@ func TestSlotsOfOthersStayTheirs(t *testing.T) {
 	if n := len(r.store.List()); n != 1 {
 		t.Fatalf("there are %d keys, want 1", n)
 	}
-	if a := r.as(bob, r.socket, wire.DeleteKey, wire.NameParameters{Name: "bob"}); a.Error != "" {
+	if a := r.as(bob, r.socket, agentwire.DeleteKey, agentwire.NameParameters{Name: "bob"}); a.Error != "" {
 		t.Fatal(a.Message)
 	}
-	if a := r.as(alice, r.socket, wire.AdoptKey, adopt); a.Error != "" {
+	if a := r.as(alice, r.socket, agentwire.AdoptKey, adopt); a.Error != "" {
 		t.Errorf("after its owner deleted it: %+v", a)
 	}
 	if r.agent.Claims() != 0 {
@@ -66,10 +66,10 @@ func TestStrangersSpendNoTriesOfACard(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wrong := func(p *wire.CreateKeyParameters) { p.PIN = []byte("864213") }
+	wrong := func(p *agentwire.CreateKeyParameters) { p.PIN = []byte("864213") }
 	for method, in := range map[string]any{
-		wire.CreateKey: onCard("eve", wrong),
-		wire.AdoptKey:  wire.AdoptKeyParameters{Name: "eve", Purpose: "tls-client", File: string(file), Backend: "piv", PIN: []byte("864213")},
+		agentwire.CreateKey: onCard("eve", wrong),
+		agentwire.AdoptKey:  agentwire.AdoptKeyParameters{Name: "eve", Purpose: "tls-client", File: string(file), Backend: "piv", PIN: []byte("864213")},
 	} {
 		if a := r.as(41003, r.socket, method, in); !strings.Contains(a.Message, "may not manage cards") {
 			t.Errorf("%s: got %+v", method, a)
@@ -83,7 +83,7 @@ func TestStrangersSpendNoTriesOfACard(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if a := r.as(bob, r.socket, wire.CreateKey, onCard("second")); a.Error != "" {
+	if a := r.as(bob, r.socket, agentwire.CreateKey, onCard("second")); a.Error != "" {
 		t.Errorf("who has a key on the card: %+v", a)
 	}
 }
@@ -97,18 +97,18 @@ func (r *rig) restartWith(p func() (*policy.Policy, error)) error {
 func TestAdoptingTakesTheCardsPIN(t *testing.T) {
 	p := newPerson()
 	r := newRig(t, withPerson(p), withCards(1))
-	r.createOnCard(p, "a", wire.OnCard{PINPolicy: "never"}) // so that nothing but adopting it takes a PIN
+	r.createOnCard(p, "a", agentwire.OnCard{PINPolicy: "never"}) // so that nothing but adopting it takes a PIN
 	file, err := r.cards.Export(r.store.List()[0].Material)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := r.call(wire.DeleteKey, wire.NameParameters{Name: "a"}, nil); err != nil {
+	if err := r.call(agentwire.DeleteKey, agentwire.NameParameters{Name: "a"}, nil); err != nil {
 		t.Fatal(err)
 	}
-	adopt := wire.AdoptKeyParameters{Name: "b", Purpose: "tls-client", File: string(file), Backend: "piv", PIN: []byte("864213")}
-	wantKind(t, r.call(wire.AdoptKey, adopt, nil), keys.PINRequired)
+	adopt := agentwire.AdoptKeyParameters{Name: "b", Purpose: "tls-client", File: string(file), Backend: "piv", PIN: []byte("864213")}
+	wantKind(t, r.call(agentwire.AdoptKey, adopt, nil), fault.PINRequired)
 	adopt.PIN = nil
-	result := r.calling(t.Context(), wire.AdoptKey, adopt)
+	result := r.calling(t.Context(), agentwire.AdoptKey, adopt)
 	q := p.next(t)
 	if s := q.subject; s.Operation != "adopt" || s.Device != "card 1" || s.Tries != 1 {
 		t.Errorf("the prompt is about %+v", s)
@@ -119,30 +119,34 @@ func TestAdoptingTakesTheCardsPIN(t *testing.T) {
 	}
 	adopt.Backend, adopt.PIN = "memory", []byte(keystest.CardPIN)
 	adopt.Name = "c"
-	wantKind(t, r.call(wire.AdoptKey, adopt, nil), keys.BadRequest)
+	wantKind(t, r.call(agentwire.AdoptKey, adopt, nil), fault.BadRequest)
 }
 
 // A new key that cannot be finished stays on its card, and the answer says where.
 func TestLeftoverIsNamed(t *testing.T) {
 	p := newPerson()
 	r := newRig(t, withPerson(p), withCards(1))
-	in := onCard("alice", func(p *wire.CreateKeyParameters) { p.OnCard = &wire.OnCard{Slot: "90", TouchPolicy: "always"} })
-	result := r.calling(t.Context(), wire.CreateKey, in)
+	in := onCard("alice", func(p *agentwire.CreateKeyParameters) {
+		p.OnCard = &agentwire.OnCard{Slot: "90", TouchPolicy: "always"}
+	})
+	result := r.calling(t.Context(), agentwire.CreateKey, in)
 	for range 2 { // it is asked for once more
 		r.cards.WaitTouch(1)
 		soon(t, "the notice", p.touches)
 		r.cards.NoTouch(1)
 	}
 	err := soon(t, "the answer", result)
-	wantKind(t, err, keys.TouchTimeout)
-	if e, _ := keys.AsError(err); e == nil || e.Hint != "a new key is in slot 90 of card 1: `holdfast key adopt alice --slot 90`" {
+	wantKind(t, err, fault.TouchTimeout)
+	if e, _ := fault.AsError(err); e == nil || e.Hint != "a new key is in slot 90 of card 1: `holdfast key adopt alice --slot 90`" {
 		t.Errorf("got %#v, want where the key is", err)
 	}
 	if n := len(r.store.List()); n != 0 {
 		t.Errorf("there are %d keys, want none", n)
 	}
-	in = onCard("bob", func(p *wire.CreateKeyParameters) { p.OnCard = &wire.OnCard{Slot: "91", TouchPolicy: "always"} })
-	result = r.calling(t.Context(), wire.CreateKey, in)
+	in = onCard("bob", func(p *agentwire.CreateKeyParameters) {
+		p.OnCard = &agentwire.OnCard{Slot: "91", TouchPolicy: "always"}
+	})
+	result = r.calling(t.Context(), agentwire.CreateKey, in)
 	r.cards.WaitTouch(1)
 	r.cards.NoTouch(1)
 	r.cards.WaitTouch(1)

@@ -8,26 +8,27 @@ import (
 	"time"
 
 	"holdfast/agent/audit"
-	"holdfast/agent/keys"
-	"holdfast/agent/peer"
-	"holdfast/agent/policy"
-	"holdfast/agent/wire"
-	"holdfast/client/varlink"
+	"holdfast/internal/agentwire"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
+	"holdfast/internal/peer"
+	"holdfast/internal/policy"
+	"holdfast/internal/varlink"
 )
 
 // statusPatience is how long GetStatus waits for a device that is busy or
 // wedged before it says what it knew last.
 const statusPatience = time.Second
 
-func (r *request) getStatus(ctx context.Context, _ *wire.Empty) (*wire.GetStatusReply, error) {
+func (r *request) getStatus(ctx context.Context, _ *agentwire.Empty) (*agentwire.GetStatusReply, error) {
 	if _, err := r.allow(policy.Status, "", r.self()); err != nil {
 		return nil, err
 	}
 	a := r.agent
-	reply := &wire.GetStatusReply{
+	reply := &agentwire.GetStatusReply{
 		Version: a.Version, PID: os.Getpid(), Started: a.started, Mode: "user",
 		Policy: a.policy.Load().Source(), Audit: a.AuditPath,
-		Caller: wireCaller(r.conn.peer.Identity), Devices: []wire.Device{}, Notices: []wire.Notice{},
+		Caller: wireCaller(r.conn.peer.Identity), Devices: []agentwire.Device{}, Notices: []agentwire.Notice{},
 	}
 	if a.System {
 		reply.Mode = "system"
@@ -46,20 +47,20 @@ func (r *request) getStatus(ctx context.Context, _ *wire.Empty) (*wire.GetStatus
 	return reply, nil
 }
 
-func (a *Agent) notices() []wire.Notice {
-	list := []wire.Notice{}
+func (a *Agent) notices() []agentwire.Notice {
+	list := []agentwire.Notice{}
 	for _, p := range a.Store.Problems() {
-		list = append(list, wire.Notice{Message: "a key record is set aside: " + p.Path + ": " + p.Reason, Hint: "mend the file and reload the agent, or move it away; it was not changed"})
+		list = append(list, agentwire.Notice{Message: "a key record is set aside: " + p.Path + ": " + p.Reason, Hint: "mend the file and reload the agent, or move it away; it was not changed"})
 	}
-	if fault := a.Audit.Fault(); fault != nil {
-		list = append(list, wire.Notice{Message: "the audit log: " + fault.Error(), Hint: "nothing is signed that cannot be recorded: look at " + a.AuditPath + " and its disk"})
+	if flaw := a.Audit.Fault(); flaw != nil {
+		list = append(list, agentwire.Notice{Message: "the audit log: " + flaw.Error(), Hint: "nothing is signed that cannot be recorded: look at " + a.AuditPath + " and its disk"})
 	}
 	if a.policy.Load().AcceptRacyUnits {
-		list = append(list, wire.Notice{Message: "the policy accepts units that the kernel cannot tell for certain (accept-racy-units)", Hint: "leave it out on Linux 6.5 and later"})
+		list = append(list, agentwire.Notice{Message: "the policy accepts units that the kernel cannot tell for certain (accept-racy-units)", Hint: "leave it out on Linux 6.5 and later"})
 	}
 	if a.Notices != nil {
 		for _, n := range a.Notices() {
-			list = append(list, wire.Notice(n))
+			list = append(list, agentwire.Notice(n))
 		}
 	}
 	return list
@@ -71,11 +72,11 @@ const (
 	tailMax     = 500
 )
 
-func (r *request) tailAudit(ctx context.Context, p *wire.TailAuditParameters) (*wire.TailAuditReply, error) {
+func (r *request) tailAudit(ctx context.Context, p *agentwire.TailAuditParameters) (*agentwire.TailAuditReply, error) {
 	n := p.Records
 	setDefault(&n, tailDefault)
 	if n < 1 || n > tailMax {
-		return nil, &keys.Error{Kind: keys.BadRequest, Message: fmt.Sprintf("1 to %d records", tailMax)}
+		return nil, &fault.Error{Kind: fault.BadRequest, Message: fmt.Sprintf("1 to %d records", tailMax)}
 	}
 	if _, err := r.allow(policy.Audit, "", r.self()); err != nil {
 		return nil, err
@@ -89,7 +90,7 @@ func (r *request) tailAudit(ctx context.Context, p *wire.TailAuditParameters) (*
 	if err != nil {
 		return nil, err
 	}
-	return &wire.TailAuditReply{Records: newest(lines)}, nil
+	return &agentwire.TailAuditReply{Records: newest(lines)}, nil
 }
 
 // newest returns the last of lines that fit into one reply.
@@ -106,12 +107,12 @@ func newest(lines []string) []string {
 
 // verifyAudit is for who administers the agent: it reads the whole log, which
 // grows for ever, and one at a time is enough of that.
-func (r *request) verifyAudit(ctx context.Context, _ *wire.Empty) (*wire.VerifyAuditReply, error) {
+func (r *request) verifyAudit(ctx context.Context, _ *agentwire.Empty) (*agentwire.VerifyAuditReply, error) {
 	if _, err := r.allow(policy.Audit, "", r.self()); err != nil {
 		return nil, err
 	}
 	if !r.privileged() {
-		return nil, &keys.Error{Kind: keys.Denied, Message: "only root and the agent's own uid may verify the whole log", Hint: "`holdfast audit tail` shows your own records"}
+		return nil, &fault.Error{Kind: fault.Denied, Message: "only root and the agent's own uid may verify the whole log", Hint: "`holdfast audit tail` shows your own records"}
 	}
 	if err := r.reading(ctx); err != nil {
 		return nil, err
@@ -122,9 +123,9 @@ func (r *request) verifyAudit(ctx context.Context, _ *wire.Empty) (*wire.VerifyA
 		return nil, ctx.Err()
 	}
 	if err != nil {
-		return nil, &keys.Error{Kind: keys.BadRequest, Message: "the audit log was changed: " + err.Error(), Hint: "keep a copy of the file and look at that line"}
+		return nil, &fault.Error{Kind: fault.BadRequest, Message: "the audit log was changed: " + err.Error(), Hint: "keep a copy of the file and look at that line"}
 	}
-	return &wire.VerifyAuditReply{Records: int(s.Records), Head: s.Head}, nil
+	return &agentwire.VerifyAuditReply{Records: int(s.Records), Head: s.Head}, nil
 }
 
 // reading waits until nobody else reads the log; read lets the next one.
@@ -139,8 +140,8 @@ func (r *request) reading(ctx context.Context) error {
 
 func (r *request) read() { <-r.agent.reader }
 
-func wireCaller(id peer.Identity) wire.Caller {
-	c := wire.Caller{UID: id.UID, User: id.User, GID: id.GID, Groups: id.Groups, PID: id.PID, Unit: id.Unit}
+func wireCaller(id peer.Identity) agentwire.Caller {
+	c := agentwire.Caller{UID: id.UID, User: id.User, GID: id.GID, Groups: id.Groups, PID: id.PID, Unit: id.Unit}
 	if c.Groups == nil {
 		c.Groups = []uint32{}
 	}
@@ -148,24 +149,24 @@ func wireCaller(id peer.Identity) wire.Caller {
 }
 
 // wireDevices is one device or, where a backend has several, each of them.
-func wireDevices(s keys.Status) []wire.Device {
+func wireDevices(s keys.Status) []agentwire.Device {
 	if len(s.Units) == 0 {
-		return []wire.Device{wireDevice(s)}
+		return []agentwire.Device{wireDevice(s)}
 	}
-	var list []wire.Device
+	var list []agentwire.Device
 	for _, unit := range s.Units {
 		list = append(list, wireDevice(unit))
 	}
 	return list
 }
 
-func wireDevice(s keys.Status) wire.Device {
-	d := wire.Device{
+func wireDevice(s keys.Status) agentwire.Device {
+	d := agentwire.Device{
 		Backend: s.Backend, Device: s.Device, State: string(s.State), Since: s.Since, Reason: s.Reason, Hint: s.Hint,
-		LockedUntil: s.LockedUntil, Software: s.Software, TriesLeft: s.TriesLeft, Maker: s.Maker, Can: []wire.Capability{},
+		LockedUntil: s.LockedUntil, Software: s.Software, TriesLeft: s.TriesLeft, Maker: s.Maker, Can: []agentwire.Capability{},
 	}
 	for _, c := range s.Can {
-		d.Can = append(d.Can, wire.Capability{Algorithm: string(c.Algorithm), RSABits: c.RSABits})
+		d.Can = append(d.Can, agentwire.Capability{Algorithm: string(c.Algorithm), RSABits: c.RSABits})
 	}
 	return d
 }

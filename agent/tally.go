@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
 )
 
 // How much of a thing one uid may do within a tallyWindow. Nobody may fill the
@@ -67,7 +67,7 @@ func (t *tally) limit(uid uint32, cost int, what string) error {
 	if _, within := t.count(uid, cost, time.Now()); within {
 		return nil
 	}
-	return &keys.Error{Kind: keys.Busy, Message: "too many " + what + " of yours in a minute", Hint: "try again later", RetryAfter: tallyWindow}
+	return &fault.Error{Kind: fault.Busy, Message: "too many " + what + " of yours in a minute", Hint: "try again later", RetryAfter: tallyWindow}
 }
 
 // withCount adds to a record's facts how many went unrecorded before it.

@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
 )
 
 func TestTallyCountsByWindow(t *testing.T) {
@@ -36,7 +36,7 @@ func TestTallyLimit(t *testing.T) {
 	if err := r.limit(7, 1, "keys"); err != nil {
 		t.Errorf("the first: %v", err)
 	}
-	if err := r.limit(7, 1, "keys"); keys.KindOf(err) != keys.Busy {
+	if err := r.limit(7, 1, "keys"); fault.KindOf(err) != fault.Busy {
 		t.Errorf("the second: got %v, want busy", err)
 	}
 }

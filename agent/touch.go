@@ -4,10 +4,10 @@ import (
 	"sync"
 	"time"
 
-	"holdfast/agent/keys"
-	"holdfast/agent/policy"
 	"holdfast/agent/prompt"
 	"holdfast/agent/store"
+	"holdfast/internal/keys"
+	"holdfast/internal/policy"
 )
 
 // What Watch says of a key's touch.

@@ -7,22 +7,23 @@ import (
 	"testing"
 	"time"
 
-	"holdfast/agent/keys"
-	"holdfast/agent/keys/keystest"
-	"holdfast/agent/policy"
 	"holdfast/agent/prompt"
-	"holdfast/agent/wire"
+	"holdfast/internal/agentwire"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
+	"holdfast/internal/keys/keystest"
+	"holdfast/internal/policy"
 )
 
 // watching returns what Watch says, from now on.
-func (r *rig) watching(t *testing.T) <-chan wire.WatchReply {
+func (r *rig) watching(t *testing.T) <-chan agentwire.WatchReply {
 	t.Helper()
-	events := make(chan wire.WatchReply, 64)
+	events := make(chan agentwire.WatchReply, 64)
 	c, before := r.dial(), r.agent.Watchers()
 	ctx, cancel := context.WithCancel(t.Context())
 	t.Cleanup(cancel)
-	go c.CallMore(ctx, wire.Watch, wire.Empty{}, func(raw json.RawMessage, _ bool) error {
-		var e wire.WatchReply
+	go c.CallMore(ctx, agentwire.Watch, agentwire.Empty{}, func(raw json.RawMessage, _ bool) error {
+		var e agentwire.WatchReply
 		err := json.Unmarshal(raw, &e)
 		events <- e
 		return err
@@ -35,9 +36,9 @@ func (r *rig) watching(t *testing.T) <-chan wire.WatchReply {
 	return events
 }
 
-func wantEvent(t *testing.T, events <-chan wire.WatchReply, what, name, state string) {
+func wantEvent(t *testing.T, events <-chan agentwire.WatchReply, what, name, state string) {
 	t.Helper()
-	if got, want := soon(t, "an event", events), (wire.WatchReply{What: what, Name: name, State: state}); got != want {
+	if got, want := soon(t, "an event", events), (agentwire.WatchReply{What: what, Name: name, State: state}); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 }
@@ -47,7 +48,7 @@ func touchRig(t *testing.T) (*rig, *person) {
 	t.Helper()
 	p := newPerson()
 	r := newRig(t, withPerson(p), withCards(1))
-	r.createOnCard(p, "touched", wire.OnCard{TouchPolicy: "always", PINPolicy: "never"})
+	r.createOnCard(p, "touched", agentwire.OnCard{TouchPolicy: "always", PINPolicy: "never"})
 	q := soon(t, "the notice", p.touches) // of the trial signature
 	if q.subject.Operation != "create" || q.subject.Key != "touched" || q.subject.Device != "card 1" {
 		t.Errorf("the notice is about %+v, want the making of touched on card 1", q.subject)
@@ -103,7 +104,7 @@ func TestTouchThatDoesNotCome(t *testing.T) {
 	result := r.signing(t.Context(), "touched")
 	wantEvent(t, events, "touch", "touched", "wanted")
 	r.cards.NoTouch(1)
-	wantKind(t, soon(t, "the answer", result), keys.TouchTimeout)
+	wantKind(t, soon(t, "the answer", result), fault.TouchTimeout)
 	wantEvent(t, events, "touch", "touched", "done")
 	soon(t, "the end of the notice", soon(t, "the notice", p.touches).gone)
 	if n := r.metrics()["touches_total touch-timeout"].Value; n != 1 {
@@ -164,8 +165,8 @@ func TestTouchIsToldToWhoMayList(t *testing.T) {
 func TestCardsWorkSideBySide(t *testing.T) {
 	p := newPerson()
 	r := newRig(t, withPerson(p), withCards(1, 2))
-	r.createOnCard(p, "touched", wire.OnCard{Card: 1, TouchPolicy: "always", PINPolicy: "never"})
-	r.createOnCard(p, "quick", wire.OnCard{Card: 2, PINPolicy: "never"})
+	r.createOnCard(p, "touched", agentwire.OnCard{Card: 1, TouchPolicy: "always", PINPolicy: "never"})
+	r.createOnCard(p, "quick", agentwire.OnCard{Card: 2, PINPolicy: "never"})
 	r.create("plain", keys.TLSClient)
 	result := r.signing(t.Context(), "touched")
 	r.cards.WaitTouch(1)
@@ -191,11 +192,11 @@ func TestCardsWorkSideBySide(t *testing.T) {
 func TestPulledCardIsLocked(t *testing.T) {
 	p := newPerson()
 	r := newRig(t, withPerson(p), withCards(1, 2))
-	r.createOnCard(p, "a", wire.OnCard{Card: 1})
-	r.createOnCard(p, "b", wire.OnCard{Card: 2})
-	r.createOnCard(p, "c", wire.OnCard{Card: 1, PINPolicy: "never"}, func(p *wire.CreateKeyParameters) { p.Confirm = &wire.Confirm{When: "once"} })
+	r.createOnCard(p, "a", agentwire.OnCard{Card: 1})
+	r.createOnCard(p, "b", agentwire.OnCard{Card: 2})
+	r.createOnCard(p, "c", agentwire.OnCard{Card: 1, PINPolicy: "never"}, func(p *agentwire.CreateKeyParameters) { p.Confirm = &agentwire.Confirm{When: "once"} })
 	for _, key := range []string{"a", "b"} {
-		if err := r.call(wire.UnlockKey, wire.UnlockKeyParameters{Name: key, PIN: []byte(keystest.CardPIN)}, nil); err != nil {
+		if err := r.call(agentwire.UnlockKey, agentwire.UnlockKeyParameters{Name: key, PIN: []byte(keystest.CardPIN)}, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -206,11 +207,11 @@ func TestPulledCardIsLocked(t *testing.T) {
 	}
 	events := r.watching(t)
 	r.cards.Remove(1)
-	got := map[wire.WatchReply]bool{}
+	got := map[agentwire.WatchReply]bool{}
 	for range 3 {
 		got[soon(t, "an event", events)] = true
 	}
-	for _, want := range []wire.WatchReply{{What: "lock", Name: "a"}, {What: "lock", Name: "c"}, {What: "device", Name: "piv", State: "absent"}} {
+	for _, want := range []agentwire.WatchReply{{What: "lock", Name: "a"}, {What: "lock", Name: "c"}, {What: "device", Name: "piv", State: "absent"}} {
 		if !got[want] {
 			t.Errorf("no %+v among %+v", want, got)
 		}
@@ -223,13 +224,13 @@ func TestPulledCardIsLocked(t *testing.T) {
 	}
 	result = r.signing(t.Context(), "c") // whose yes is gone
 	p.next(t).close()
-	wantKind(t, soon(t, "the answer", result), keys.ConfirmationRequired)
+	wantKind(t, soon(t, "the answer", result), fault.ConfirmationRequired)
 }
 
 func TestStatusShowsEachCard(t *testing.T) {
 	r := newRig(t, withCards(1, 2))
-	var reply wire.GetStatusReply
-	if err := r.call(wire.GetStatus, wire.Empty{}, &reply); err != nil {
+	var reply agentwire.GetStatusReply
+	if err := r.call(agentwire.GetStatus, agentwire.Empty{}, &reply); err != nil {
 		t.Fatal(err)
 	}
 	if len(reply.Devices) != 3 || reply.Devices[0].Backend != "memory" || reply.Devices[1].Backend != "piv" || reply.Devices[1].Device == reply.Devices[2].Device {
@@ -237,14 +238,14 @@ func TestStatusShowsEachCard(t *testing.T) {
 	}
 	r.cards.Remove(1)
 	r.cards.Remove(2)
-	if err := r.call(wire.GetStatus, wire.Empty{}, &reply); err != nil {
+	if err := r.call(agentwire.GetStatus, agentwire.Empty{}, &reply); err != nil {
 		t.Fatal(err)
 	}
 	if len(reply.Devices) != 2 || reply.Devices[1].State != "absent" {
 		t.Errorf("without cards: got %+v, want the backend itself, absent", reply.Devices)
 	}
 	r.cards.Insert(2)
-	if err := r.call(wire.GetStatus, wire.Empty{}, &reply); err != nil {
+	if err := r.call(agentwire.GetStatus, agentwire.Empty{}, &reply); err != nil {
 		t.Fatal(err)
 	}
 	if len(reply.Devices) != 2 || reply.Devices[1].State != "ready" {
@@ -259,12 +260,12 @@ func TestQueueOfAPulledCardEnds(t *testing.T) {
 	result := r.signing(t.Context(), "touched")
 	r.cards.WaitTouch(1)
 	r.cards.Remove(1)
-	wantKind(t, soon(t, "the answer", result), keys.DeviceAbsent)
+	wantKind(t, soon(t, "the answer", result), fault.DeviceAbsent)
 	if n := r.agent.Lanes("piv"); n != 0 {
 		t.Errorf("%d queues for no card", n)
 	}
 	_, err := r.signClient("touched")
-	wantKind(t, err, keys.DeviceAbsent)
+	wantKind(t, err, fault.DeviceAbsent)
 	r.cards.Insert(1)
 	result = r.signing(t.Context(), "touched")
 	r.cards.WaitTouch(1)
@@ -332,11 +333,11 @@ func TestLastWordToASlowWatcher(t *testing.T) {
 	r := newRig(t)
 	c := r.dial()
 	stuck, reading := make(chan struct{}), make(chan struct{})
-	var last wire.WatchReply
+	var last agentwire.WatchReply
 	ended := make(chan error, 1)
 	before, once := r.agent.Watchers(), sync.OnceFunc(func() { close(reading); <-stuck })
 	go func() {
-		ended <- c.CallMore(t.Context(), wire.Watch, wire.Empty{}, func(raw json.RawMessage, _ bool) error {
+		ended <- c.CallMore(t.Context(), agentwire.Watch, agentwire.Empty{}, func(raw json.RawMessage, _ bool) error {
 			once()
 			return json.Unmarshal(raw, &last)
 		})
@@ -354,7 +355,7 @@ func TestLastWordToASlowWatcher(t *testing.T) {
 	if err := soon(t, "the end", ended); err == nil {
 		t.Error("the watch ended well")
 	}
-	if last != (wire.WatchReply{What: "lock"}) {
+	if last != (agentwire.WatchReply{What: "lock"}) {
 		t.Errorf("the last word is %+v, want a lock of everything", last)
 	}
 }

@@ -4,8 +4,9 @@ import (
 	"context"
 	"fmt"
 
-	"holdfast/agent/keys"
 	"holdfast/agent/store"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
 )
 
 // A TPM locks for everybody when it has seen too many wrong PINs, so that the
@@ -37,14 +38,14 @@ func (a *Agent) inLedger(rec store.Record) (int, error) {
 	if n := a.Store.PINTriesLeft(rec.Owner.UID, rec.Material.Public); n > 0 {
 		return n, nil
 	}
-	return 0, &keys.Error{Kind: keys.PINBlocked, Message: "too many wrong PINs within an hour", Hint: "wait, so that the device does not lock"}
+	return 0, &fault.Error{Kind: fault.PINBlocked, Message: "too many wrong PINs within an hour", Hint: "wait, so that the device does not lock"}
 }
 
 // onCard is tries of a key on a card of d.
 func (r *request) onCard(ctx context.Context, d *device, m keys.Material) (int, error) {
 	holder, ok := d.backend.(keys.CardHolder)
 	if !ok {
-		return 0, &keys.Error{Kind: keys.Unsupported, Message: fmt.Sprintf("backend %s has no cards", d.backend.Name())}
+		return 0, &fault.Error{Kind: fault.Unsupported, Message: fmt.Sprintf("backend %s has no cards", d.backend.Name())}
 	}
 	n, err := ask(ctx, d.of(m), r.caller(), func(ctx context.Context) (*int, error) { return holder.TriesLeft(ctx, m) })
 	if err != nil {
@@ -62,8 +63,8 @@ func spendable(serial uint32, left *int) (int, error) {
 	case *left > 1:
 		return *left - 1, nil
 	}
-	return 0, &keys.Error{
-		Kind: keys.PINBlocked, Message: fmt.Sprintf("card %d has no try of its PIN left that may be spent", serial),
+	return 0, &fault.Error{
+		Kind: fault.PINBlocked, Message: fmt.Sprintf("card %d has no try of its PIN left that may be spent", serial),
 		Hint: "give it a new PIN by its PUK: `holdfast piv unblock`",
 	}
 }
@@ -76,10 +77,10 @@ func (a *Agent) counted(rec store.Record, try func() (seen bool, err error)) err
 		return err
 	}
 	seen, err := try()
-	switch keys.KindOf(err) {
+	switch fault.KindOf(err) {
 	case "":
 		return a.Store.ClearPINTries(uid, what)
-	case keys.Busy, keys.DeviceAbsent, keys.DeviceLocked, keys.PINBlocked: // kinds that say that it did not see it
+	case fault.Busy, fault.DeviceAbsent, fault.DeviceLocked, fault.PINBlocked: // kinds that say that it did not see it
 		seen = false
 	}
 	if !seen {

@@ -17,13 +17,14 @@ import (
 	"time"
 
 	"holdfast/agent/audit"
-	"holdfast/agent/keys"
-	"holdfast/agent/keys/keystest"
-	"holdfast/agent/peer"
-	"holdfast/agent/policy"
 	"holdfast/agent/prompt"
 	"holdfast/agent/store"
-	"holdfast/agent/wire"
+	"holdfast/internal/agentwire"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
+	"holdfast/internal/keys/keystest"
+	"holdfast/internal/peer"
+	"holdfast/internal/policy"
 )
 
 // These tests run thousands of scripts of what people and programs do with a PIN,
@@ -50,7 +51,7 @@ func (d *pinDevice) Unlock(ctx context.Context, m keys.Material, pin []byte, unt
 	d.seen = append(d.seen, string(pin))
 	d.mu.Unlock()
 	if string(pin) != goodPIN {
-		return &keys.Error{Kind: keys.PINRequired, Message: "wrong PIN"}
+		return &fault.Error{Kind: fault.PINRequired, Message: "wrong PIN"}
 	}
 	return d.Memory.Unlock(ctx, m, pin, until)
 }
@@ -202,7 +203,7 @@ func (s *scripted) sign(n int) {
 	var all sync.WaitGroup
 	for range n {
 		all.Go(func() {
-			s.request().signTLSClient(ctx, &wire.SignTLSClientParameters{Key: "alice", Scheme: string(keys.ECDSAP256SHA256), Message: scriptMessage})
+			s.request().signTLSClient(ctx, &agentwire.SignTLSClientParameters{Key: "alice", Scheme: string(keys.ECDSAP256SHA256), Message: scriptMessage})
 		})
 	}
 	all.Wait()
@@ -234,11 +235,11 @@ func (s *scripted) script(rng *rand.Rand, rec store.Record) (typed []string) {
 		case 0:
 			pin := []string{goodPIN, badPIN}[rng.IntN(2)]
 			s.typist.entered = []string{pin}
-			s.request().unlockKey(context.Background(), &wire.UnlockKeyParameters{Name: "alice", PIN: []byte(pin)})
+			s.request().unlockKey(context.Background(), &agentwire.UnlockKeyParameters{Name: "alice", PIN: []byte(pin)})
 		case 1:
 			ctx, leave := context.WithCancel(context.Background())
 			s.typist.leave = leave
-			s.request().unlockKey(ctx, &wire.UnlockKeyParameters{Name: "alice"})
+			s.request().unlockKey(ctx, &agentwire.UnlockKeyParameters{Name: "alice"})
 			leave()
 		case 2:
 			s.agent.lock(rec)

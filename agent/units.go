@@ -5,8 +5,8 @@ import (
 	"sync"
 	"time"
 
-	"holdfast/agent/keys"
 	"holdfast/agent/queue"
+	"holdfast/internal/keys"
 )
 
 // unitID names one of a backend's devices. The unit is empty where the backend has

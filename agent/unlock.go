@@ -5,15 +5,15 @@ import (
 	"fmt"
 	"time"
 
-	"holdfast/agent/keys"
-	"holdfast/agent/policy"
 	"holdfast/agent/store"
-	"holdfast/agent/wire"
+	"holdfast/internal/agentwire"
+	"holdfast/internal/fault"
+	"holdfast/internal/policy"
 )
 
 // unlockKey unlocks a key with the PIN that the caller gives or, without one, with
 // the PIN that a person gives.
-func (r *request) unlockKey(ctx context.Context, p *wire.UnlockKeyParameters) (*wire.UnlockKeyReply, error) {
+func (r *request) unlockKey(ctx context.Context, p *agentwire.UnlockKeyParameters) (*agentwire.UnlockKeyReply, error) {
 	defer clear(p.PIN)
 	if err := r.onBehalfOf(p.OnBehalfOf); err != nil {
 		return nil, err
@@ -41,7 +41,7 @@ func (r *request) unlockKey(ctx context.Context, p *wire.UnlockKeyParameters) (*
 	if until == nil {
 		return nil, wantsPIN(rec) // locked again already
 	}
-	return &wire.UnlockKeyReply{UnlockedUntil: *until}, nil
+	return &agentwire.UnlockKeyReply{UnlockedUntil: *until}, nil
 }
 
 // unlockAsking unlocks rec by a prompt. Of those who share one, the request in
@@ -68,7 +68,7 @@ func (a *Agent) unlockTime(seconds int) (time.Duration, error) {
 	most := a.Limits.UnlockMax
 	switch {
 	case seconds < 0 || seconds > int(most.Seconds()):
-		return 0, &keys.Error{Kind: keys.BadRequest, Message: fmt.Sprintf("a key is unlocked for at most %d s", int(most.Seconds()))}
+		return 0, &fault.Error{Kind: fault.BadRequest, Message: fmt.Sprintf("a key is unlocked for at most %d s", int(most.Seconds()))}
 	case seconds == 0:
 		return min(a.Limits.UnlockDefault, most), nil
 	}
@@ -77,7 +77,7 @@ func (a *Agent) unlockTime(seconds int) (time.Duration, error) {
 
 func checkUnlock(rec store.Record, pin []byte) error {
 	if !rec.Material.PIN {
-		return &keys.Error{Kind: keys.BadRequest, Message: fmt.Sprintf("key %q has no PIN", rec.Name), Hint: "it signs without being unlocked"}
+		return &fault.Error{Kind: fault.BadRequest, Message: fmt.Sprintf("key %q has no PIN", rec.Name), Hint: "it signs without being unlocked"}
 	}
 	if len(pin) == 0 {
 		return nil
@@ -86,16 +86,16 @@ func checkUnlock(rec store.Record, pin []byte) error {
 }
 
 // lockKeys locks one key, or all of the caller's that are open.
-func (r *request) lockKeys(_ context.Context, p *wire.LockKeysParameters) (*wire.Empty, error) {
+func (r *request) lockKeys(_ context.Context, p *agentwire.LockKeysParameters) (*agentwire.Empty, error) {
 	if p.Name != "" {
 		rec, e, err := r.find(policy.Unlock, p.Name)
 		if err != nil {
-			return &wire.Empty{}, err
+			return &agentwire.Empty{}, err
 		}
 		if id := idOf(rec); !r.agent.isOpen(id) {
 			r.announce(event{what: "lock", name: rec.Name, key: &id})
 		}
-		return &wire.Empty{}, r.lock(rec, e)
+		return &agentwire.Empty{}, r.lock(rec, e)
 	}
 	r.announce(event{what: "lock", user: &r.conn.peer.UID})
 	for _, rec := range r.agent.Store.List() {
@@ -105,7 +105,7 @@ func (r *request) lockKeys(_ context.Context, p *wire.LockKeysParameters) (*wire
 			}
 		}
 	}
-	return &wire.Empty{}, nil
+	return &agentwire.Empty{}, nil
 }
 
 // announce tells those who watch what the caller wants locked, also where nothing is

@@ -14,10 +14,11 @@ import (
 	"syscall"
 	"testing"
 
-	"holdfast/agent/keys"
-	"holdfast/agent/policy"
-	"holdfast/agent/wire"
-	"holdfast/client/varlink"
+	"holdfast/internal/agentwire"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
+	"holdfast/internal/policy"
+	"holdfast/internal/varlink"
 )
 
 // These tests call the agent as other users: the test binary runs itself under
@@ -54,7 +55,7 @@ func childCall(socket string) int {
 	var v *varlink.Error
 	switch {
 	case errors.As(err, &v):
-		var p wire.ErrorParameters
+		var p fault.Parameters
 		json.Unmarshal(v.Parameters, &p)
 		a.Error, a.Message = v.Name, p.Message
 	case err != nil:
@@ -73,7 +74,7 @@ func childPassesConnection(socket string) int {
 	if err != nil {
 		return 1
 	}
-	if err := varlink.NewConn(conn).Call(context.Background(), wire.ListKeys, wire.Empty{}, &wire.ListKeysReply{}); err != nil {
+	if err := varlink.NewConn(conn).Call(context.Background(), agentwire.ListKeys, agentwire.Empty{}, &agentwire.ListKeysReply{}); err != nil {
 		return 1 // from here on the agent knows who is calling
 	}
 	f, err := conn.File()
@@ -147,14 +148,14 @@ func TestAnswerForAnEndedProcessStaysHere(t *testing.T) {
 	r.create("alice", keys.TLSClient)
 	conn, end := r.handedOver()
 	release := r.memory.Block()
-	in := wire.SignTLSClientParameters{Key: "alice", Scheme: string(keys.ECDSAP256SHA256), Message: tls13("client")}
-	var reply wire.SignReply
+	in := agentwire.SignTLSClientParameters{Key: "alice", Scheme: string(keys.ECDSAP256SHA256), Message: tls13("client")}
+	var reply agentwire.SignReply
 	result := make(chan error, 1)
-	go func() { result <- asKeysError(conn.Call(t.Context(), wire.SignTLSClient, in, &reply)) }()
+	go func() { result <- asKeysError(conn.Call(t.Context(), agentwire.SignTLSClient, in, &reply)) }()
 	r.memory.WaitBlocked()
 	end()
 	release()
-	wantKind(t, <-result, keys.Denied)
+	wantKind(t, <-result, fault.Denied)
 	if reply.Signature != nil {
 		t.Error("the signature left")
 	}
@@ -164,9 +165,9 @@ func TestConnectionOfAnEndedProcessGetsNothing(t *testing.T) {
 	r := newRig(t)
 	r.create("alice", keys.TLSClient)
 	before := r.memory.Signs()
-	in := wire.SignTLSClientParameters{Key: "alice", Scheme: string(keys.ECDSAP256SHA256), Message: tls13("client")}
-	var reply wire.SignReply
-	err := r.orphan().Call(t.Context(), wire.SignTLSClient, in, &reply)
+	in := agentwire.SignTLSClientParameters{Key: "alice", Scheme: string(keys.ECDSAP256SHA256), Message: tls13("client")}
+	var reply agentwire.SignReply
+	err := r.orphan().Call(t.Context(), agentwire.SignTLSClient, in, &reply)
 	if err == nil || reply.Signature != nil {
 		t.Errorf("got %v and %d bytes, want an error", err, len(reply.Signature))
 	}
@@ -226,7 +227,7 @@ const alice, bob = 41001, 41002
 
 func keyNames(t *testing.T, a answer) string {
 	t.Helper()
-	var reply wire.ListKeysReply
+	var reply agentwire.ListKeysReply
 	if err := json.Unmarshal(a.Reply, &reply); err != nil {
 		t.Fatalf("%+v: %v", a, err)
 	}
@@ -240,7 +241,7 @@ func keyNames(t *testing.T, a answer) string {
 func TestAnotherUserIsClosedUnread(t *testing.T) {
 	r := newRig(t, open)
 	r.create("alice", keys.TLSClient)
-	a := r.as(alice, r.socket, wire.ListKeys, wire.Empty{})
+	a := r.as(alice, r.socket, agentwire.ListKeys, agentwire.Empty{})
 	if !a.Lost {
 		t.Errorf("another uid got %+v, want a closed connection", a)
 	}
@@ -256,43 +257,43 @@ func TestUsersSeeAndUseTheirOwnKeysOnly(t *testing.T) {
 	r := newRig(t, system)
 	create := func(uid uint32) {
 		t.Helper()
-		if a := r.as(uid, r.socket, wire.CreateKey, wire.CreateKeyParameters{Name: "work", Purpose: "tls-client"}); a.Error != "" || a.Lost {
+		if a := r.as(uid, r.socket, agentwire.CreateKey, agentwire.CreateKeyParameters{Name: "work", Purpose: "tls-client"}); a.Error != "" || a.Lost {
 			t.Fatalf("uid %d: %+v", uid, a)
 		}
 	}
 	create(alice)
-	if got := keyNames(t, r.as(bob, r.socket, wire.ListKeys, wire.ListKeysParameters{All: true})); got != "" {
+	if got := keyNames(t, r.as(bob, r.socket, agentwire.ListKeys, agentwire.ListKeysParameters{All: true})); got != "" {
 		t.Errorf("bob sees %q, want nothing", got)
 	}
 	for method, in := range map[string]any{
-		wire.GetKey: wire.NameParameters{Name: "work"}, wire.ExportKey: wire.NameParameters{Name: "work"}, wire.DeleteKey: wire.NameParameters{Name: "work"},
-		wire.SignTLSClient: wire.SignTLSClientParameters{Key: "work", Scheme: string(keys.ECDSAP256SHA256), Message: tls13("client")},
+		agentwire.GetKey: agentwire.NameParameters{Name: "work"}, agentwire.ExportKey: agentwire.NameParameters{Name: "work"}, agentwire.DeleteKey: agentwire.NameParameters{Name: "work"},
+		agentwire.SignTLSClient: agentwire.SignTLSClientParameters{Key: "work", Scheme: string(keys.ECDSAP256SHA256), Message: tls13("client")},
 	} {
-		if a := r.as(bob, r.socket, method, in); a.Error != wire.ErrorName(keys.Denied) {
+		if a := r.as(bob, r.socket, method, in); a.Error != agentwire.ErrorName(fault.Denied) {
 			t.Errorf("%s as bob: %+v, want Denied", method, a)
 		}
 	}
 	create(bob) // the same name is another key
-	if got, want := keyNames(t, r.as(bob, r.socket, wire.ListKeys, wire.Empty{})), fmt.Sprintf("%d/work", bob); got != want {
+	if got, want := keyNames(t, r.as(bob, r.socket, agentwire.ListKeys, agentwire.Empty{})), fmt.Sprintf("%d/work", bob); got != want {
 		t.Errorf("bob sees %q, want %q", got, want)
 	}
-	in := wire.SignTLSClientParameters{Key: "work", Scheme: string(keys.ECDSAP256SHA256), Message: tls13("client")}
-	if a := r.as(alice, r.socket, wire.SignTLSClient, in); a.Error != "" || a.Lost {
+	in := agentwire.SignTLSClientParameters{Key: "work", Scheme: string(keys.ECDSAP256SHA256), Message: tls13("client")}
+	if a := r.as(alice, r.socket, agentwire.SignTLSClient, in); a.Error != "" || a.Lost {
 		t.Errorf("alice with her own key: %+v", a)
 	}
 }
 
 func TestAuditShowsUsersTheirOwnRecordsOnly(t *testing.T) {
 	r := newRig(t, system)
-	r.as(alice, r.socket, wire.CreateKey, wire.CreateKeyParameters{Name: "mine", Purpose: "tls-client"})
-	a := r.as(bob, r.socket, wire.TailAudit, wire.Empty{})
+	r.as(alice, r.socket, agentwire.CreateKey, agentwire.CreateKeyParameters{Name: "mine", Purpose: "tls-client"})
+	a := r.as(bob, r.socket, agentwire.TailAudit, agentwire.Empty{})
 	if a.Error != "" || strings.Contains(string(a.Reply), "mine") {
 		t.Errorf("bob sees %s %s", a.Reply, a.Error)
 	}
-	if a := r.as(bob, r.socket, wire.VerifyAudit, wire.Empty{}); a.Error != wire.ErrorName(keys.Denied) {
+	if a := r.as(bob, r.socket, agentwire.VerifyAudit, agentwire.Empty{}); a.Error != agentwire.ErrorName(fault.Denied) {
 		t.Errorf("bob verified the whole log: %+v", a)
 	}
-	a = r.as(alice, r.socket, wire.TailAudit, wire.Empty{})
+	a = r.as(alice, r.socket, agentwire.TailAudit, agentwire.Empty{})
 	if !strings.Contains(string(a.Reply), "mine") {
 		t.Errorf("alice sees %s %s", a.Reply, a.Error)
 	}
@@ -301,12 +302,12 @@ func TestAuditShowsUsersTheirOwnRecordsOnly(t *testing.T) {
 func TestMachineKeysNeedARule(t *testing.T) {
 	r := newRig(t, system)
 	admin := r.listenAdmin()
-	made := r.as(0, admin, wire.CreateKey, wire.CreateKeyParameters{Name: "node", Purpose: "tls-client"})
+	made := r.as(0, admin, agentwire.CreateKey, agentwire.CreateKeyParameters{Name: "node", Purpose: "tls-client"})
 	if made.Error != "" || made.Lost {
 		t.Fatalf("root over the admin socket: %+v", made)
 	}
-	in := wire.SignTLSClientParameters{Key: "node", Scheme: string(keys.ECDSAP256SHA256), Message: tls13("client")}
-	if a := r.as(alice, r.socket, wire.SignTLSClient, in); a.Error != wire.ErrorName(keys.Denied) {
+	in := agentwire.SignTLSClientParameters{Key: "node", Scheme: string(keys.ECDSAP256SHA256), Message: tls13("client")}
+	if a := r.as(alice, r.socket, agentwire.SignTLSClient, in); a.Error != agentwire.ErrorName(fault.Denied) {
 		t.Errorf("without a rule: %+v, want Denied", a)
 	}
 	rules := fmt.Sprintf("version: 1\nrules:\n- name: node\n  allow: [sign-tls-client]\n  uids: [%d]\n  keys: [node]\n  owner: machine\n", alice)
@@ -314,13 +315,13 @@ func TestMachineKeysNeedARule(t *testing.T) {
 	if err := r.agent.Reload(context.Background()); err != nil {
 		t.Fatal(err)
 	}
-	if a := r.as(alice, r.socket, wire.SignTLSClient, in); a.Error != "" || a.Lost {
+	if a := r.as(alice, r.socket, agentwire.SignTLSClient, in); a.Error != "" || a.Lost {
 		t.Errorf("with a rule: %+v", a)
 	}
-	if a := r.as(alice, r.socket, wire.DeleteKey, wire.NameParameters{Name: "node"}); a.Error != wire.ErrorName(keys.Denied) {
+	if a := r.as(alice, r.socket, agentwire.DeleteKey, agentwire.NameParameters{Name: "node"}); a.Error != agentwire.ErrorName(fault.Denied) {
 		t.Errorf("a rule for one operation let another through: %+v", a)
 	}
-	if a := r.as(bob, r.socket, wire.ListKeys, wire.Empty{}); !a.Lost {
+	if a := r.as(bob, r.socket, agentwire.ListKeys, agentwire.Empty{}); !a.Lost {
 		t.Errorf("bob, whom no rule names: %+v, want a closed connection", a)
 	}
 }
@@ -329,7 +330,7 @@ func TestMachineKeysNeedARule(t *testing.T) {
 // they can learn of a key that does not exist.
 func TestForbiddenKeysCannotBeProbed(t *testing.T) {
 	r := newRig(t, system)
-	if a := r.as(0, r.listenAdmin(), wire.CreateKey, wire.CreateKeyParameters{Name: "machine-1", Purpose: "tls-client"}); a.Error != "" || a.Lost {
+	if a := r.as(0, r.listenAdmin(), agentwire.CreateKey, agentwire.CreateKeyParameters{Name: "machine-1", Purpose: "tls-client"}); a.Error != "" || a.Lost {
 		t.Fatalf("%+v", a)
 	}
 	asked := func(key string) string {
@@ -338,9 +339,9 @@ func TestForbiddenKeysCannotBeProbed(t *testing.T) {
 			method string
 			in     any
 		}{
-			{wire.GetKey, wire.NameParameters{Name: key}},
-			{wire.TailAudit, wire.TailAuditParameters{Records: 1}},
-			{wire.CheckPolicy, wire.CheckPolicyParameters{UID: alice, GIDs: []uint32{}, Key: key, Operation: "sign-tls-client"}},
+			{agentwire.GetKey, agentwire.NameParameters{Name: key}},
+			{agentwire.TailAudit, agentwire.TailAuditParameters{Records: 1}},
+			{agentwire.CheckPolicy, agentwire.CheckPolicyParameters{UID: alice, GIDs: []uint32{}, Key: key, Operation: "sign-tls-client"}},
 		} {
 			a := r.as(alice, r.socket, question.method, question.in)
 			all += fmt.Sprintln(question.method, string(a.Reply), a.Error, a.Message)
@@ -352,8 +353,8 @@ func TestForbiddenKeysCannotBeProbed(t *testing.T) {
 	if forbidden != missing {
 		t.Errorf("of a forbidden key:\n%s\nof a missing key:\n%s", forbidden, missing)
 	}
-	other := wire.CheckPolicyParameters{UID: alice, GIDs: []uint32{0}, Key: "machine-1", Operation: "sign-tls-client"}
-	if a := r.as(alice, r.socket, wire.CheckPolicy, other); a.Error != wire.ErrorName(keys.Denied) {
+	other := agentwire.CheckPolicyParameters{UID: alice, GIDs: []uint32{0}, Key: "machine-1", Operation: "sign-tls-client"}
+	if a := r.as(alice, r.socket, agentwire.CheckPolicy, other); a.Error != agentwire.ErrorName(fault.Denied) {
 		t.Errorf("alice asked as a member of another group: %+v", a)
 	}
 }
@@ -362,8 +363,8 @@ func TestDeniedRequestsDoNotFillTheLog(t *testing.T) {
 	r := newRig(t)
 	before, conn := len(r.auditLines()), r.dial()
 	for range 300 {
-		in := wire.NameParameters{Name: "nosuch"}
-		wantKind(t, asKeysError(conn.Call(t.Context(), wire.GetKey, in, &wire.KeyReply{})), keys.Denied)
+		in := agentwire.NameParameters{Name: "nosuch"}
+		wantKind(t, asKeysError(conn.Call(t.Context(), agentwire.GetKey, in, &agentwire.KeyReply{})), fault.Denied)
 	}
 	if got := len(r.auditLines()) - before; got != 200 {
 		t.Errorf("300 denied requests left %d records, want 200", got)
@@ -374,7 +375,7 @@ func TestRefusalsDoNotFillTheLog(t *testing.T) {
 	r := newRig(t, open)
 	before := len(r.auditLines())
 	for range 40 {
-		if a := r.as(alice, r.socket, wire.ListKeys, wire.Empty{}); !a.Lost {
+		if a := r.as(alice, r.socket, agentwire.ListKeys, agentwire.Empty{}); !a.Lost {
 			t.Fatalf("%+v", a)
 		}
 	}

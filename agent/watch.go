@@ -5,10 +5,10 @@ import (
 	"sync"
 	"time"
 
-	"holdfast/agent/keys"
-	"holdfast/agent/policy"
-	"holdfast/agent/wire"
-	"holdfast/client/varlink"
+	"holdfast/internal/agentwire"
+	"holdfast/internal/fault"
+	"holdfast/internal/policy"
+	"holdfast/internal/varlink"
 )
 
 // event is one change that Watch announces. An event about a key carries its
@@ -104,7 +104,7 @@ func (w *watchers) close() {
 
 // errWatchEnds is what a watcher is told who fell behind or whom the agent
 // outlived.
-var errWatchEnds = &keys.Error{Kind: keys.Busy, Message: "the watch ended", Hint: "connect again, and ask for the present state"}
+var errWatchEnds = &fault.Error{Kind: fault.Busy, Message: "the watch ended", Hint: "connect again, and ask for the present state"}
 
 // watchPulse is how often a watch makes sure that its caller still lives.
 const watchPulse = 30 * time.Second
@@ -114,7 +114,7 @@ const watchPulse = 30 * time.Second
 // who fell behind the last one is a lock of everything: one may be among what they
 // missed.
 func (a *Agent) watchCall(ctx context.Context, call *varlink.Call) error {
-	var p wire.Empty
+	var p agentwire.Empty
 	if err := call.Decode(&p); err != nil {
 		return err
 	}
@@ -135,7 +135,7 @@ func (a *Agent) watchCall(ctx context.Context, call *varlink.Call) error {
 			}
 		case e, ok := <-s.events:
 			if !ok && s.dropped {
-				if err := call.Continue(wire.WatchReply{What: "lock"}); err != nil {
+				if err := call.Continue(agentwire.WatchReply{What: "lock"}); err != nil {
 					return err
 				}
 			}
@@ -145,7 +145,7 @@ func (a *Agent) watchCall(ctx context.Context, call *varlink.Call) error {
 			if !r.mayHear(e) {
 				continue
 			}
-			if err := call.Continue(wire.WatchReply{What: e.what, Name: e.name, State: e.state}); err != nil {
+			if err := call.Continue(agentwire.WatchReply{What: e.what, Name: e.name, State: e.state}); err != nil {
 				return err
 			}
 		}

@@ -4,9 +4,9 @@ import (
 	"os"
 	"testing"
 
-	"holdfast/agent/keys"
-	"holdfast/agent/peer"
-	"holdfast/agent/policy"
+	"holdfast/internal/fault"
+	"holdfast/internal/peer"
+	"holdfast/internal/policy"
 )
 
 // A lock of everything is told to those whose keys it concerns and to who
@@ -72,11 +72,11 @@ func TestWatchersAreDroppedForTheirOwnAlone(t *testing.T) {
 func TestLockedMeanwhileIsNoWrongPIN(t *testing.T) {
 	for err, want := range map[error]string{
 		errShut: "",
-		&keys.Error{Kind: keys.Busy, Message: "the key was locked while it was being unlocked"}: "",
-		&unfinished{&keys.Error{Kind: keys.PINRequired}}:                                        "",
-		&keys.Error{Kind: keys.PINRequired, Message: "the PIN is wrong"}:                        "wrong PIN",
-		&noPIN{&keys.Error{Kind: keys.BadRequest, Message: "no PIN"}}:                           "no PIN",
-		&keys.Error{Kind: keys.BadRequest, Message: "the slot is taken"}:                        "",
+		&fault.Error{Kind: fault.Busy, Message: "the key was locked while it was being unlocked"}: "",
+		&unfinished{&fault.Error{Kind: fault.PINRequired}}:                                        "",
+		&fault.Error{Kind: fault.PINRequired, Message: "the PIN is wrong"}:                        "wrong PIN",
+		&noPIN{&fault.Error{Kind: fault.BadRequest, Message: "no PIN"}}:                           "no PIN",
+		&fault.Error{Kind: fault.BadRequest, Message: "the slot is taken"}:                        "",
 	} {
 		if got := whyAgain(err); got != want {
 			t.Errorf("%v: asked again for %q, want %q", err, got, want)

@@ -3,7 +3,7 @@ package client
 import (
 	"context"
 
-	"holdfast/agent/wire"
+	"holdfast/internal/agentwire"
 )
 
 type behalfKey struct{}
@@ -17,13 +17,13 @@ type behalfKey struct{}
 // set up the connection, from the handshake: that of tls.Conn.HandshakeContext, or
 // of the HTTP request for which a http.Transport dials. A connection that is kept
 // for further requests was signed for the first one alone.
-func OnBehalfOf(ctx context.Context, who wire.Reported) context.Context {
+func OnBehalfOf(ctx context.Context, who agentwire.Reported) context.Context {
 	return context.WithValue(ctx, behalfKey{}, who)
 }
 
 // behalf returns whom ctx reports, or nil.
-func behalf(ctx context.Context) *wire.Reported {
-	who, ok := ctx.Value(behalfKey{}).(wire.Reported)
+func behalf(ctx context.Context) *agentwire.Reported {
+	who, ok := ctx.Value(behalfKey{}).(agentwire.Reported)
 	if !ok {
 		return nil
 	}

@@ -8,20 +8,20 @@ import (
 	"net/http/httptest"
 	"testing"
 
-	"holdfast/agent/keys"
-	"holdfast/agent/wire"
 	"holdfast/client"
 	"holdfast/client/clienttest"
+	"holdfast/internal/agentwire"
+	"holdfast/internal/keys"
 )
 
 // reported returns whom the agent was told about in its last TLS signature.
-func reported(t *testing.T, agent *clienttest.Agent) *wire.Reported {
+func reported(t *testing.T, agent *clienttest.Agent) *agentwire.Reported {
 	t.Helper()
-	calls := agent.Calls(wire.SignTLSClient)
+	calls := agent.Calls(agentwire.SignTLSClient)
 	if len(calls) == 0 {
 		t.Fatal("the agent was not asked for a signature")
 	}
-	var p wire.SignTLSClientParameters
+	var p agentwire.SignTLSClientParameters
 	if err := json.Unmarshal(calls[len(calls)-1].Parameters, &p); err != nil {
 		t.Fatal(err)
 	}
@@ -43,7 +43,7 @@ func TestOnBehalfOfReachesTheAgent(t *testing.T) {
 	c := dial(t, agent.Socket)
 	certify(t, c, ca, "alice")
 	key := fetch(t, c, "alice")
-	for _, who := range []*wire.Reported{{UID: 1000, PID: 42, Start: 7, Unit: "x.service"}, nil, {UID: 1001, PID: 43, Start: 8}} {
+	for _, who := range []*agentwire.Reported{{UID: 1000, PID: 42, Start: 7, Unit: "x.service"}, nil, {UID: 1001, PID: 43, Start: 8}} {
 		cfg := server.Client().Transport.(*http.Transport).TLSClientConfig.Clone()
 		if err := key.ConfigureTLS(cfg); err != nil {
 			t.Fatal(err)
@@ -73,7 +73,7 @@ func TestOnBehalfOfReachesTheAgent(t *testing.T) {
 // A key that is not used through ConfigureTLS has the context that it was given.
 func TestOnBehalfOfWithContext(t *testing.T) {
 	agent, key := newKey(t, keys.TLSClient, keys.ES256)
-	who := wire.Reported{UID: 1000, PID: 42, Start: 7}
+	who := agentwire.Reported{UID: 1000, PID: 42, Start: 7}
 	key = key.WithContext(client.OnBehalfOf(t.Context(), who))
 	if _, err := key.SignMessage(nil, tls13Message(), keys.ECDSAP256SHA256.SignerOpts()); err != nil {
 		t.Fatal(err)

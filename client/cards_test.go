@@ -6,37 +6,38 @@ import (
 	"testing"
 	"time"
 
-	"holdfast/agent/keys"
-	"holdfast/agent/wire"
 	"holdfast/client"
 	"holdfast/client/clienttest"
+	"holdfast/internal/agentwire"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
 )
 
 func TestCards(t *testing.T) {
 	agent := clienttest.Start(t)
-	agent.Cards = []wire.Card{clienttest.NewFactoryCard(7)}
+	agent.Cards = []agentwire.Card{clienttest.NewFactoryCard(7)}
 	c, ctx := dial(t, agent.Socket), context.Background()
 	pin, puk := []byte(clienttest.CardPIN), []byte(clienttest.CardPUK)
 	if cards, err := c.ListCards(ctx); err != nil || len(cards) != 1 || cards[0].Serial != 7 || !*cards[0].DefaultPIN {
 		t.Errorf("ListCards: got %+v, %v", cards, err)
 	}
-	if err := c.SetUpCard(ctx, wire.SetUpCardParameters{Card: 7, PIN: pin, PUK: puk}); err != nil {
+	if err := c.SetUpCard(ctx, agentwire.SetUpCardParameters{Card: 7, PIN: pin, PUK: puk}); err != nil {
 		t.Errorf("SetUpCard: %v", err)
 	}
-	if err := c.ChangeCardPIN(ctx, wire.ChangeCardParameters{Card: 7, Old: pin, New: []byte("975310")}); err != nil {
+	if err := c.ChangeCardPIN(ctx, agentwire.ChangeCardParameters{Card: 7, Old: pin, New: []byte("975310")}); err != nil {
 		t.Errorf("ChangeCardPIN: %v", err)
 	}
-	if err := c.ChangeCardPUK(ctx, wire.ChangeCardParameters{Card: 7, Old: puk, New: []byte("97531086")}); err != nil {
+	if err := c.ChangeCardPUK(ctx, agentwire.ChangeCardParameters{Card: 7, Old: puk, New: []byte("97531086")}); err != nil {
 		t.Errorf("ChangeCardPUK: %v", err)
 	}
-	if err := c.UnblockCard(ctx, wire.UnblockCardParameters{Card: 7, PUK: puk, PIN: pin}); err != nil {
+	if err := c.UnblockCard(ctx, agentwire.UnblockCardParameters{Card: 7, PUK: puk, PIN: pin}); err != nil {
 		t.Errorf("UnblockCard: %v", err)
 	}
-	if err := c.UnblockCard(ctx, wire.UnblockCardParameters{Card: 7, PUK: pin, PIN: pin}); keys.KindOf(err) != keys.PINRequired {
+	if err := c.UnblockCard(ctx, agentwire.UnblockCardParameters{Card: 7, PUK: pin, PIN: pin}); fault.KindOf(err) != fault.PINRequired {
 		t.Errorf("UnblockCard with a wrong PUK: got %v, want pin-required", err)
 	}
-	var sent wire.ChangeCardParameters
-	if err := json.Unmarshal(agent.Calls(wire.ChangeCardPUK)[0].Parameters, &sent); err != nil || string(sent.New) != "97531086" || sent.Card != 7 {
+	var sent agentwire.ChangeCardParameters
+	if err := json.Unmarshal(agent.Calls(agentwire.ChangeCardPUK)[0].Parameters, &sent); err != nil || string(sent.New) != "97531086" || sent.Card != 7 {
 		t.Errorf("got %+v on the wire, %v", sent, err)
 	}
 }
@@ -44,25 +45,25 @@ func TestCards(t *testing.T) {
 // What spends a try of a PIN is sent once, however the call ends.
 func TestSecretsAreSentOnce(t *testing.T) {
 	pin := []byte(clienttest.CardPIN)
-	onCard := wire.CreateKeyParameters{Name: "alice", Purpose: "tls-client", PIN: pin, OnCard: &wire.OnCard{Card: 7}}
-	change := wire.ChangeCardParameters{Card: 7, Old: pin, New: pin}
+	onCard := agentwire.CreateKeyParameters{Name: "alice", Purpose: "tls-client", PIN: pin, OnCard: &agentwire.OnCard{Card: 7}}
+	change := agentwire.ChangeCardParameters{Card: 7, Old: pin, New: pin}
 	for method, call := range map[string]func(context.Context, *client.Client) error{
-		wire.CreateKey: func(ctx context.Context, c *client.Client) error { _, err := c.CreateKey(ctx, onCard); return err },
-		wire.SetUpCard: func(ctx context.Context, c *client.Client) error {
-			return c.SetUpCard(ctx, wire.SetUpCardParameters{Card: 7, PIN: pin, PUK: pin})
+		agentwire.CreateKey: func(ctx context.Context, c *client.Client) error { _, err := c.CreateKey(ctx, onCard); return err },
+		agentwire.SetUpCard: func(ctx context.Context, c *client.Client) error {
+			return c.SetUpCard(ctx, agentwire.SetUpCardParameters{Card: 7, PIN: pin, PUK: pin})
 		},
-		wire.ChangeCardPIN: func(ctx context.Context, c *client.Client) error { return c.ChangeCardPIN(ctx, change) },
-		wire.ChangeCardPUK: func(ctx context.Context, c *client.Client) error { return c.ChangeCardPUK(ctx, change) },
-		wire.UnblockCard: func(ctx context.Context, c *client.Client) error {
-			return c.UnblockCard(ctx, wire.UnblockCardParameters{Card: 7, PIN: pin, PUK: pin})
+		agentwire.ChangeCardPIN: func(ctx context.Context, c *client.Client) error { return c.ChangeCardPIN(ctx, change) },
+		agentwire.ChangeCardPUK: func(ctx context.Context, c *client.Client) error { return c.ChangeCardPUK(ctx, change) },
+		agentwire.UnblockCard: func(ctx context.Context, c *client.Client) error {
+			return c.UnblockCard(ctx, agentwire.UnblockCardParameters{Card: 7, PIN: pin, PUK: pin})
 		},
-		wire.InstallCertificate: func(ctx context.Context, c *client.Client) error {
+		agentwire.InstallCertificate: func(ctx context.Context, c *client.Client) error {
 			_, err := c.InstallOnCard(ctx, "bob", [][]byte{{1}}, pin)
 			return err
 		},
 	} {
 		agent := clienttest.Start(t)
-		agent.Cards = []wire.Card{clienttest.NewCard(7)}
+		agent.Cards = []agentwire.Card{clienttest.NewCard(7)}
 		agent.AddKey("bob", keys.TLSClient, keys.ES256)
 		agent.Lose(method, 1)
 		if err := call(context.Background(), dial(t, agent.Socket)); err == nil {
@@ -80,18 +81,18 @@ func TestUnlockByAsking(t *testing.T) {
 	agent.Person = true
 	agent.AddKey("alice", keys.TLSClient, keys.ES256)
 	c := dial(t, agent.Socket)
-	who := wire.Reported{UID: 1000, PID: 4711, Start: 99}
+	who := agentwire.Reported{UID: 1000, PID: 4711, Start: 99}
 	ctx := client.OnBehalfOf(context.Background(), who)
-	if u, err := c.Unlock(ctx, wire.UnlockKeyParameters{Name: "alice"}); err != nil || time.Until(u.UnlockedUntil) <= 0 {
+	if u, err := c.Unlock(ctx, agentwire.UnlockKeyParameters{Name: "alice"}); err != nil || time.Until(u.UnlockedUntil) <= 0 {
 		t.Fatalf("got %v, %v", u, err)
 	}
-	other := wire.Reported{UID: 1, PID: 2, Start: 3}
-	if _, err := c.Unlock(ctx, wire.UnlockKeyParameters{Name: "alice", OnBehalfOf: &other}); err != nil {
+	other := agentwire.Reported{UID: 1, PID: 2, Start: 3}
+	if _, err := c.Unlock(ctx, agentwire.UnlockKeyParameters{Name: "alice", OnBehalfOf: &other}); err != nil {
 		t.Fatal(err)
 	}
-	for i, want := range []wire.Reported{who, other} {
-		var sent wire.UnlockKeyParameters
-		if err := json.Unmarshal(agent.Calls(wire.UnlockKey)[i].Parameters, &sent); err != nil || sent.OnBehalfOf == nil || *sent.OnBehalfOf != want || sent.PIN != nil {
+	for i, want := range []agentwire.Reported{who, other} {
+		var sent agentwire.UnlockKeyParameters
+		if err := json.Unmarshal(agent.Calls(agentwire.UnlockKey)[i].Parameters, &sent); err != nil || sent.OnBehalfOf == nil || *sent.OnBehalfOf != want || sent.PIN != nil {
 			t.Errorf("got %+v on the wire, %v, want it for %+v", sent, err, want)
 		}
 	}

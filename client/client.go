@@ -22,9 +22,9 @@ import (
 	"errors"
 	"time"
 
-	"holdfast/agent/wire"
-	"holdfast/client/socket"
-	"holdfast/client/varlink"
+	"holdfast/internal/agentwire"
+	"holdfast/internal/dial"
+	"holdfast/internal/varlink"
 )
 
 // Options says how to reach an agent. The zero value means the defaults.
@@ -40,7 +40,7 @@ type Options struct {
 
 	// Touch, when it is not nil, is called from another goroutine when a signature
 	// has waited for about a second for somebody to touch the key.
-	Touch func(wire.Key)
+	Touch func(agentwire.Key)
 }
 
 // Client is a connection to an agent. It opens further connections when calls
@@ -49,7 +49,7 @@ type Options struct {
 type Client struct {
 	socket  string
 	timeout time.Duration
-	touch   func(wire.Key)
+	touch   func(agentwire.Key)
 	pool    *pool
 }
 
@@ -74,10 +74,10 @@ func New(o *Options) *Client {
 	}
 	path := o.Socket
 	if path == "" {
-		path = socket.Agent().Path()
+		path = dial.Agent().Path()
 	}
 	c := &Client{socket: path, timeout: o.Timeout, touch: o.Touch}
-	c.pool = newPool(func(ctx context.Context) (*varlink.Conn, error) { return socket.Agent().Connect(ctx, path) })
+	c.pool = newPool(func(ctx context.Context) (*varlink.Conn, error) { return dial.Agent().Connect(ctx, path) })
 	return c
 }
 

@@ -16,11 +16,12 @@ import (
 
 	"go.uber.org/goleak"
 
-	"holdfast/agent/keys"
-	"holdfast/agent/wire"
 	"holdfast/client"
 	"holdfast/client/clienttest"
-	"holdfast/client/varlink"
+	"holdfast/internal/agentwire"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
+	"holdfast/internal/varlink"
 )
 
 // TestMain gives the examples their agent, keys and server, and at the end looks
@@ -40,16 +41,16 @@ func dial(t *testing.T, socket string) *client.Client {
 
 func TestMethods(t *testing.T) {
 	agent := clienttest.Start(t)
-	agent.Policy = wire.CheckPolicyReply{Allowed: true, Rule: "policy.yaml:3", Reason: "because"}
+	agent.Policy = agentwire.CheckPolicyReply{Allowed: true, Rule: "policy.yaml:3", Reason: "because"}
 	agent.Records = []string{`{"a":1}`, `{"b":2}`}
 	c := dial(t, agent.Socket)
 	ctx := context.Background()
 
-	created, err := c.CreateKey(ctx, wire.CreateKeyParameters{Name: "alice", Purpose: "tls-client"})
+	created, err := c.CreateKey(ctx, agentwire.CreateKeyParameters{Name: "alice", Purpose: "tls-client"})
 	if err != nil || created.Name != "alice" {
 		t.Fatalf("CreateKey: got %q, %v", created.Name, err)
 	}
-	if _, err := c.AdoptKey(ctx, wire.AdoptKeyParameters{Name: "bob", Purpose: "tls-server", File: "x", AllowImported: true}); err != nil {
+	if _, err := c.AdoptKey(ctx, agentwire.AdoptKeyParameters{Name: "bob", Purpose: "tls-server", File: "x", AllowImported: true}); err != nil {
 		t.Fatalf("AdoptKey: %v", err)
 	}
 	if list, err := c.Keys(ctx, false); err != nil || len(list) != 2 || list[1].Name != "bob" || !list[1].Imported {
@@ -58,13 +59,13 @@ func TestMethods(t *testing.T) {
 	if file, err := c.ExportKey(ctx, "alice"); err != nil || !strings.Contains(file, "TSS2") {
 		t.Errorf("ExportKey: got %q, %v", file, err)
 	}
-	if k, err := c.BindKey(ctx, "alice", []wire.Server{{Address: "api:443", CA: "pem"}}); err != nil || len(k.Servers) != 1 {
+	if k, err := c.BindKey(ctx, "alice", []agentwire.Server{{Address: "api:443", CA: "pem"}}); err != nil || len(k.Servers) != 1 {
 		t.Errorf("BindKey: got %v, %v", k.Servers, err)
 	}
 	if k, err := c.InstallCertificate(ctx, "alice", [][]byte{{1}, {2}}); err != nil || len(k.Chain) != 2 {
 		t.Errorf("InstallCertificate: got %v, %v", k.Chain, err)
 	}
-	if u, err := c.Unlock(ctx, wire.UnlockKeyParameters{Name: "alice", PIN: []byte(clienttest.PIN)}); err != nil || u.UnlockedUntil.IsZero() {
+	if u, err := c.Unlock(ctx, agentwire.UnlockKeyParameters{Name: "alice", PIN: []byte(clienttest.PIN)}); err != nil || u.UnlockedUntil.IsZero() {
 		t.Errorf("Unlock: got %v, %v", u, err)
 	}
 	if err := c.Lock(ctx, ""); err != nil {
@@ -73,7 +74,7 @@ func TestMethods(t *testing.T) {
 	if s, err := c.Status(ctx); err != nil || s.Version != "test" || !s.Devices[0].Software {
 		t.Errorf("Status: got %+v, %v", s, err)
 	}
-	if p, err := c.CheckPolicy(ctx, wire.CheckPolicyParameters{UID: 1, Operation: "list"}); err != nil || p != agent.Policy {
+	if p, err := c.CheckPolicy(ctx, agentwire.CheckPolicyParameters{UID: 1, Operation: "list"}); err != nil || p != agent.Policy {
 		t.Errorf("CheckPolicy: got %+v, %v", p, err)
 	}
 	agent.Metrics.Counter("seen_total", "Seen.").Add(3)
@@ -89,7 +90,7 @@ func TestMethods(t *testing.T) {
 	if err := c.DeleteKey(ctx, "bob"); err != nil {
 		t.Errorf("DeleteKey: %v", err)
 	}
-	if _, err := c.GetKey(ctx, "bob"); keys.KindOf(err) != keys.Denied {
+	if _, err := c.GetKey(ctx, "bob"); fault.KindOf(err) != fault.Denied {
 		t.Errorf("GetKey of a deleted key: got %v, want denied", err)
 	}
 }
@@ -97,7 +98,7 @@ func TestMethods(t *testing.T) {
 func TestWatch(t *testing.T) {
 	c := dial(t, clienttest.Start(t).Socket)
 	enough := errors.New("enough")
-	err := c.Watch(context.Background(), func(w wire.WatchReply) error {
+	err := c.Watch(context.Background(), func(w agentwire.WatchReply) error {
 		if w.What != "policy" {
 			t.Errorf("got %q, want policy", w.What)
 		}
@@ -107,7 +108,7 @@ func TestWatch(t *testing.T) {
 		t.Errorf("got %v, want what the callback returned", err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	err = c.Watch(ctx, func(wire.WatchReply) error { cancel(); return nil })
+	err = c.Watch(ctx, func(agentwire.WatchReply) error { cancel(); return nil })
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v, want the context's error", err)
 	}
@@ -117,11 +118,11 @@ func TestWatch(t *testing.T) {
 func TestErrorKinds(t *testing.T) {
 	agent := clienttest.Start(t)
 	c := dial(t, agent.Socket)
-	for _, kind := range keys.Kinds() {
-		sent := &keys.Error{Kind: kind, Message: "a fact", Hint: "a step", RetryAfter: 70 * time.Millisecond}
-		agent.Fail(wire.GetStatus, sent)
+	for _, kind := range fault.Kinds() {
+		sent := &fault.Error{Kind: kind, Message: "a fact", Hint: "a step", RetryAfter: 70 * time.Millisecond}
+		agent.Fail(agentwire.GetStatus, sent)
 		_, err := c.Status(context.Background())
-		got, ok := keys.AsError(err)
+		got, ok := fault.AsError(err)
 		if !ok || *got != *sent {
 			t.Errorf("%s: got %+v, want %+v", kind, err, sent)
 		}
@@ -131,20 +132,20 @@ func TestErrorKinds(t *testing.T) {
 func TestOtherErrors(t *testing.T) {
 	tests := map[string]struct {
 		sent *varlink.Error
-		want keys.Kind
+		want fault.Kind
 		text string
 	}{
-		"unknown method":    {varlink.NewError(varlink.MethodNotFound, "method", "io.holdfast.Agent.New"), keys.Unsupported, "io.holdfast.Agent.New"},
-		"unknown parameter": {varlink.NewError(varlink.InvalidParameter, "parameter", "evidence"), keys.BadRequest, "evidence"},
-		"a later kind":      {&varlink.Error{Name: "io.holdfast.Agent.OnFire"}, keys.Internal, "OnFire"},
+		"unknown method":    {varlink.NewError(varlink.MethodNotFound, "method", "io.holdfast.Agent.New"), fault.Unsupported, "io.holdfast.Agent.New"},
+		"unknown parameter": {varlink.NewError(varlink.InvalidParameter, "parameter", "evidence"), fault.BadRequest, "evidence"},
+		"a later kind":      {&varlink.Error{Name: "io.holdfast.Agent.OnFire"}, fault.Internal, "OnFire"},
 	}
 	agent := clienttest.Start(t)
 	c := dial(t, agent.Socket)
 	for name, test := range tests {
-		agent.Fail(wire.GetStatus, test.sent)
+		agent.Fail(agentwire.GetStatus, test.sent)
 		_, err := c.Status(context.Background())
-		if keys.KindOf(err) != test.want || !strings.Contains(fmt.Sprint(err), test.text) {
-			t.Errorf("%s: got %v (%s), want %s naming %q", name, err, keys.KindOf(err), test.want, test.text)
+		if fault.KindOf(err) != test.want || !strings.Contains(fmt.Sprint(err), test.text) {
+			t.Errorf("%s: got %v (%s), want %s naming %q", name, err, fault.KindOf(err), test.want, test.text)
 		}
 	}
 }
@@ -153,12 +154,12 @@ func TestOtherErrors(t *testing.T) {
 func TestRepeat(t *testing.T) {
 	agent := clienttest.Start(t)
 	c := dial(t, agent.Socket)
-	agent.Lose(wire.CreateKey, 1)
-	if _, err := c.CreateKey(context.Background(), wire.CreateKeyParameters{Name: "alice", Purpose: "tls-client"}); err != nil {
+	agent.Lose(agentwire.CreateKey, 1)
+	if _, err := c.CreateKey(context.Background(), agentwire.CreateKeyParameters{Name: "alice", Purpose: "tls-client"}); err != nil {
 		t.Fatal(err)
 	}
-	calls := agent.Calls(wire.CreateKey)
-	var first, second wire.CreateKeyParameters
+	calls := agent.Calls(agentwire.CreateKey)
+	var first, second agentwire.CreateKeyParameters
 	if len(calls) != 2 {
 		t.Fatalf("got %d calls, want 2", len(calls))
 	}
@@ -172,13 +173,13 @@ func TestRepeat(t *testing.T) {
 func TestRepeatOnlyOnce(t *testing.T) {
 	agent := clienttest.Start(t)
 	c := dial(t, agent.Socket)
-	agent.Lose(wire.GetStatus, 3)
+	agent.Lose(agentwire.GetStatus, 3)
 	_, err := c.Status(context.Background())
 	var unreachable *client.UnreachableError
 	if !errors.As(err, &unreachable) || unreachable.Hint == "" {
 		t.Errorf("got %v, want an UnreachableError with a hint", err)
 	}
-	if n := len(agent.Calls(wire.GetStatus)); n != 2 {
+	if n := len(agent.Calls(agentwire.GetStatus)); n != 2 {
 		t.Errorf("got %d calls, want 2", n)
 	}
 }
@@ -188,15 +189,15 @@ func TestNoRepeat(t *testing.T) {
 	agent := clienttest.Start(t)
 	agent.AddKey("alice", keys.TLSClient, keys.ES256)
 	c := dial(t, agent.Socket)
-	agent.Lose(wire.UnlockKey, 1)
-	agent.Lose(wire.DeleteKey, 1)
-	if _, err := c.Unlock(context.Background(), wire.UnlockKeyParameters{Name: "alice", PIN: []byte("0000")}); err == nil {
+	agent.Lose(agentwire.UnlockKey, 1)
+	agent.Lose(agentwire.DeleteKey, 1)
+	if _, err := c.Unlock(context.Background(), agentwire.UnlockKeyParameters{Name: "alice", PIN: []byte("0000")}); err == nil {
 		t.Error("Unlock: got no error")
 	}
 	if err := c.DeleteKey(context.Background(), "alice"); err == nil {
 		t.Error("DeleteKey: got no error")
 	}
-	if u, d := len(agent.Calls(wire.UnlockKey)), len(agent.Calls(wire.DeleteKey)); u != 1 || d != 1 {
+	if u, d := len(agent.Calls(agentwire.UnlockKey)), len(agent.Calls(agentwire.DeleteKey)); u != 1 || d != 1 {
 		t.Errorf("got %d and %d calls, want one each", u, d)
 	}
 }
@@ -284,7 +285,7 @@ func TestRefusedCaller(t *testing.T) {
 	t.Cleanup(serving.Wait)
 	t.Cleanup(func() { listener.Close() })
 	_, err := dial(t, path).Status(context.Background())
-	if keys.KindOf(err) != keys.Denied {
+	if fault.KindOf(err) != fault.Denied {
 		t.Errorf("got %v, want denied", err)
 	}
 }
@@ -309,7 +310,7 @@ func TestRepeatOfTheUnread(t *testing.T) {
 	t.Cleanup(func() { listener.Close() })
 	c := client.New(&client.Options{Socket: path})
 	t.Cleanup(func() { c.Close() })
-	_, err := c.Unlock(context.Background(), wire.UnlockKeyParameters{Name: "alice", PIN: []byte("0000")})
+	_, err := c.Unlock(context.Background(), agentwire.UnlockKeyParameters{Name: "alice", PIN: []byte("0000")})
 	var unreachable *client.UnreachableError
 	if !errors.As(err, &unreachable) {
 		t.Errorf("got %v, want that nobody is there", err)

@@ -10,16 +10,17 @@ import (
 	"strings"
 	"time"
 
-	"holdfast/agent/keys"
-	"holdfast/agent/wire"
+	"holdfast/internal/agentwire"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
 )
 
 // Generations lists the keys of a set, the newest generation first: NAME.2,
 // NAME.1, NAME. They are the caller's own, and where the caller has none of a
 // name, the machine's of that name. Of each chain the leaf alone is there. A set
 // with the number of a generation is that key alone. A set without keys is a
-// denied [*keys.Error], as for a key that the caller may not use.
-func (c *Client) Generations(ctx context.Context, set string) ([]wire.Key, error) {
+// denied [*fault.Error], as for a key that the caller may not use.
+func (c *Client) Generations(ctx context.Context, set string) ([]agentwire.Key, error) {
 	if err := keys.CheckName(set); err != nil {
 		return nil, err
 	}
@@ -27,28 +28,28 @@ func (c *Client) Generations(ctx context.Context, set string) ([]wire.Key, error
 	if err != nil {
 		return nil, err
 	}
-	found := ownFirst(all, func(k wire.Key) bool { return k.Name == set || keys.SetOf(k.Name) == set })
+	found := ownFirst(all, func(k agentwire.Key) bool { return k.Name == set || keys.SetOf(k.Name) == set })
 	if len(found) == 0 {
-		return nil, &keys.Error{
-			Kind:    keys.Denied,
+		return nil, &fault.Error{
+			Kind:    fault.Denied,
 			Message: fmt.Sprintf("there is no key %q that you may use", set),
 			Hint:    "holdfast key list shows yours; holdfast enroll kubernetes PROFILE --key " + set + " --create makes one",
 		}
 	}
-	slices.SortFunc(found, func(a, b wire.Key) int { return Generation(b.Name) - Generation(a.Name) })
+	slices.SortFunc(found, func(a, b agentwire.Key) int { return Generation(b.Name) - Generation(a.Name) })
 	return found, nil
 }
 
 // ownFirst returns the keys that want wants, and of two with one name that of
 // this user, as the agent does when it is asked for the name.
-func ownFirst(all []wire.Key, want func(wire.Key) bool) []wire.Key {
-	byName := map[string]wire.Key{}
+func ownFirst(all []agentwire.Key, want func(agentwire.Key) bool) []agentwire.Key {
+	byName := map[string]agentwire.Key{}
 	for _, k := range all {
 		if _, taken := byName[k.Name]; want(k) && (!taken || int(k.Owner.UID) == os.Getuid()) {
 			byName[k.Name] = k
 		}
 	}
-	found := make([]wire.Key, 0, len(byName))
+	found := make([]agentwire.Key, 0, len(byName))
 	for _, k := range byName {
 		found = append(found, k)
 	}
@@ -67,7 +68,7 @@ func Generation(name string) int {
 // has a certificate valid now and no fault. This user's own keys come before the
 // machine's. It asks the agent twice and costs the device nothing.
 //
-// When no generation qualifies the error is a not-found [*keys.Error] that says
+// When no generation qualifies the error is a not-found [*fault.Error] that says
 // what is wrong with the newest one, and whose hint names the command.
 func (c *Client) Current(ctx context.Context, set string) (*Key, error) {
 	generations, err := c.Generations(ctx, set)
@@ -87,7 +88,7 @@ func (c *Client) Current(ctx context.Context, set string) (*Key, error) {
 
 // whyNone says why no generation can sign in: what is wrong with the newest that
 // ever could.
-func whyNone(generations []wire.Key, now time.Time) error {
+func whyNone(generations []agentwire.Key, now time.Time) error {
 	for _, k := range generations {
 		if len(k.Chain) > 0 {
 			return unusable(k, now)
@@ -97,9 +98,9 @@ func whyNone(generations []wire.Key, now time.Time) error {
 }
 
 // unusable returns why a key cannot sign in now, or nil when it can.
-func unusable(k wire.Key, now time.Time) error {
+func unusable(k agentwire.Key, now time.Time) error {
 	refuse := func(hint, format string, args ...any) error {
-		return &keys.Error{Kind: keys.NotFound, Message: fmt.Sprintf(format, args...), Hint: hint}
+		return &fault.Error{Kind: fault.NotFound, Message: fmt.Sprintf(format, args...), Hint: hint}
 	}
 	enroll := "holdfast enroll kubernetes PROFILE --key " + keys.SetOf(k.Name)
 	if k.Fault != "" {

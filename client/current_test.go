@@ -13,17 +13,18 @@ import (
 	"testing"
 	"time"
 
-	"holdfast/agent/keys"
-	"holdfast/agent/wire"
 	"holdfast/client"
 	"holdfast/client/clienttest"
+	"holdfast/internal/agentwire"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
 )
 
 // certifyFor gives a key of the stand-in a certificate that is valid from and until
 // so long from now.
 func certifyFor(t *testing.T, agent *clienttest.Agent, name string, from, until time.Duration) {
 	t.Helper()
-	agent.Change(name, func(k *wire.Key) {
+	agent.Change(name, func(k *agentwire.Key) {
 		public, err := keys.ParsePublic(k.PublicKey)
 		if err != nil {
 			t.Fatal(err)
@@ -103,13 +104,13 @@ func TestCurrentNone(t *testing.T) {
 	for name, test := range tests {
 		_, c := withSet(t, test.set...)
 		_, err := c.Current(context.Background(), "prod")
-		e, ok := keys.AsError(err)
+		e, ok := fault.AsError(err)
 		if !ok || !strings.Contains(e.Message, test.want) || !strings.Contains(e.Hint, test.hint) {
 			t.Errorf("%s: got %+v, want %q and %q", name, err, test.want, test.hint)
 		}
 	}
 	_, c := withSet(t)
-	if _, err := c.Current(context.Background(), "../prod"); keys.KindOf(err) != keys.BadRequest {
+	if _, err := c.Current(context.Background(), "../prod"); fault.KindOf(err) != fault.BadRequest {
 		t.Errorf("no key's name: got %v, want bad-request", err)
 	}
 }
@@ -117,12 +118,12 @@ func TestCurrentNone(t *testing.T) {
 // A key that the agent refuses to use does not hide one that it would use.
 func TestCurrentFault(t *testing.T) {
 	agent, c := withSet(t, generation{"prod", -hour, hour}, generation{"prod.1", -hour, hour})
-	fault := func(k *wire.Key) { k.Fault = "the TPM was cleared" }
-	agent.Change("prod.1", fault)
+	flaw := func(k *agentwire.Key) { k.Fault = "the TPM was cleared" }
+	agent.Change("prod.1", flaw)
 	if k, err := c.Current(context.Background(), "prod"); err != nil || k.Info().Name != "prod" {
 		t.Errorf("got %v, %v, want prod", k, err)
 	}
-	agent.Change("prod", fault)
+	agent.Change("prod", flaw)
 	if _, err := c.Current(context.Background(), "prod"); err == nil || !strings.Contains(err.Error(), "the TPM was cleared") {
 		t.Errorf("got %v, want the fault", err)
 	}
@@ -132,7 +133,7 @@ func TestCurrentFault(t *testing.T) {
 // those who have none.
 func TestCurrentOwnFirst(t *testing.T) {
 	agent, c := withSet(t, generation{"prod", -hour, hour}, generation{"prod.1", -hour, hour})
-	agent.Change("prod.1", func(k *wire.Key) { k.Owner.UID = uint32(os.Getuid()) + 1 })
+	agent.Change("prod.1", func(k *agentwire.Key) { k.Owner.UID = uint32(os.Getuid()) + 1 })
 	if k, err := c.Current(context.Background(), "prod"); err != nil || k.Info().Name != "prod" {
 		t.Errorf("got %v, %v, want the caller's own", k, err)
 	}
@@ -160,7 +161,7 @@ func TestCurrentHasTheChain(t *testing.T) {
 	if _, err := k.TLSCertificate(); err != nil {
 		t.Error(err)
 	}
-	if len(agent.Calls(wire.ListKeys)) != 1 || len(agent.Calls(wire.GetKey)) != 1 {
+	if len(agent.Calls(agentwire.ListKeys)) != 1 || len(agent.Calls(agentwire.GetKey)) != 1 {
 		t.Errorf("the agent was asked %v", agent.Calls(""))
 	}
 }

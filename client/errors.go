@@ -9,12 +9,12 @@ import (
 	"strings"
 	"syscall"
 
-	"holdfast/agent/keys"
-	"holdfast/agent/wire"
-	"holdfast/client/varlink"
+	"holdfast/internal/agentwire"
+	"holdfast/internal/fault"
+	"holdfast/internal/varlink"
 )
 
-// explain turns the error of a call into a [*keys.Error] when the agent gave an
+// explain turns the error of a call into a [*fault.Error] when the agent gave an
 // answer, an [*UnreachableError] when it gave none, and leaves the errors of
 // ctx as they are.
 func (c *Client) explain(ctx context.Context, err error) error {
@@ -30,8 +30,8 @@ func (c *Client) explain(ctx context.Context, err error) error {
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case refused(err):
-		return &keys.Error{
-			Kind:    keys.Denied,
+		return &fault.Error{
+			Kind:    fault.Denied,
 			Message: fmt.Sprintf("the agent at %s does not talk to uid %d", c.socket, os.Getuid()),
 			Hint:    "its policy names who may; or it was restarted at this moment, then try again",
 			Err:     err,
@@ -43,8 +43,8 @@ func (c *Client) explain(ctx context.Context, err error) error {
 			Hint:   "its log says why; holdfast doctor looks closer",
 		}
 	}
-	return &keys.Error{
-		Kind:    keys.Internal,
+	return &fault.Error{
+		Kind:    fault.Internal,
 		Message: fmt.Sprintf("the agent at %s cannot be understood", c.socket),
 		Hint:    "it may be of another age than this program: holdfast status shows its version",
 		Err:     err,
@@ -60,26 +60,26 @@ func (c *Client) silent(err error) error {
 	}
 }
 
-// fromVarlink returns the keys.Error that an error reply stands for. The errors
+// fromVarlink returns the fault.Error that an error reply stands for. The errors
 // of varlink itself mean that the two programs are of different ages.
 func fromVarlink(e *varlink.Error) error {
-	var p wire.ErrorParameters
+	var p fault.Parameters
 	if err := json.Unmarshal(e.Parameters, &p); err == nil {
-		if known, ok := wire.ToError(e.Name, p); ok {
+		if known, ok := agentwire.ToError(e.Name, p); ok {
 			return known
 		}
 	}
 	name, standard := strings.CutPrefix(e.Name, "org.varlink.service.")
 	if !standard {
-		return &keys.Error{Kind: keys.Internal, Message: fmt.Sprintf("the agent answered %.100q, which this program does not know", e.Name), Hint: "update this program"}
+		return &fault.Error{Kind: fault.Internal, Message: fmt.Sprintf("the agent answered %.100q, which this program does not know", e.Name), Hint: "update this program"}
 	}
 	var about struct{ Method, Parameter, Interface string }
 	_ = json.Unmarshal(e.Parameters, &about) // what is missing from the parameters is missing from the text
 	what := about.Method + about.Parameter + about.Interface
 	if name == "InvalidParameter" {
-		return &keys.Error{Kind: keys.BadRequest, Message: fmt.Sprintf("the agent does not take the parameter %.100q as it was sent", what), Hint: "it may be older than this program: holdfast status shows its version"}
+		return &fault.Error{Kind: fault.BadRequest, Message: fmt.Sprintf("the agent does not take the parameter %.100q as it was sent", what), Hint: "it may be older than this program: holdfast status shows its version"}
 	}
-	return &keys.Error{Kind: keys.Unsupported, Message: fmt.Sprintf("the agent does not know %.100q (%s)", what, name), Hint: "it may be older than this program: holdfast status shows its version"}
+	return &fault.Error{Kind: fault.Unsupported, Message: fmt.Sprintf("the agent does not know %.100q (%s)", what, name), Hint: "it may be older than this program: holdfast status shows its version"}
 }
 
 // refused reports whether a connection was closed with the request unread. The

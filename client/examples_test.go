@@ -12,9 +12,9 @@ import (
 	"os"
 	"testing"
 
-	"holdfast/agent/keys"
 	"holdfast/client"
 	"holdfast/client/clienttest"
+	"holdfast/internal/keys"
 	"holdfast/test/daemon"
 )
 

@@ -8,8 +8,9 @@ import (
 	"io"
 	"time"
 
-	"holdfast/agent/keys"
-	"holdfast/agent/wire"
+	"holdfast/internal/agentwire"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
 )
 
 // defaultTimeout is how long one signature may take, the wait for other callers
@@ -22,7 +23,7 @@ const defaultTimeout = time.Minute
 // seen by [Client.Key], and by what [Key.ConfigureTLS] sets up.
 type Key struct {
 	client  *Client
-	info    wire.Key
+	info    agentwire.Key
 	public  crypto.PublicKey
 	scheme  keys.Scheme
 	ctx     context.Context // of the calls that crypto's interfaces give none
@@ -50,7 +51,7 @@ func (c *Client) Key(ctx context.Context, name string) (*Key, error) {
 }
 
 // schemeOf works out the key's scheme and holds the agent to it.
-func schemeOf(info wire.Key, public crypto.PublicKey) (keys.Scheme, error) {
+func schemeOf(info agentwire.Key, public crypto.PublicKey) (keys.Scheme, error) {
 	algorithm, _, err := keys.AlgorithmOf(public)
 	if err != nil {
 		return "", err
@@ -60,8 +61,8 @@ func schemeOf(info wire.Key, public crypto.PublicKey) (keys.Scheme, error) {
 		return "", err
 	}
 	if string(scheme) != info.Scheme {
-		return "", &keys.Error{
-			Kind:    keys.Unsupported,
+		return "", &fault.Error{
+			Kind:    fault.Unsupported,
 			Message: fmt.Sprintf("key %s signs %.40q, and this program knows %s for its type", info.Name, info.Scheme, scheme),
 			Hint:    "update this program",
 		}
@@ -73,7 +74,7 @@ func schemeOf(info wire.Key, public crypto.PublicKey) (keys.Scheme, error) {
 func (k *Key) Public() crypto.PublicKey { return k.public }
 
 // Info returns what the agent said of the key when it was fetched.
-func (k *Key) Info() wire.Key { return k.info }
+func (k *Key) Info() agentwire.Key { return k.info }
 
 // WithContext returns a copy of k whose signatures are given up when ctx ends.
 func (k *Key) WithContext(ctx context.Context) *Key {
@@ -94,8 +95,8 @@ func (k *Key) WithTimeout(d time.Duration) *Key {
 // whole messages only. Use a library that asks for a crypto.MessageSigner, as
 // crypto/tls and crypto/x509 do.
 func (k *Key) Sign(io.Reader, []byte, crypto.SignerOpts) ([]byte, error) {
-	return nil, &keys.Error{
-		Kind:    keys.Unsupported,
+	return nil, &fault.Error{
+		Kind:    fault.Unsupported,
 		Message: fmt.Sprintf("key %s signs whole messages, not digests", k.info.Name),
 		Hint:    "sign through crypto.SignMessage, as crypto/tls and crypto/x509 do since Go 1.25",
 	}
@@ -107,7 +108,7 @@ func (k *Key) Sign(io.Reader, []byte, crypto.SignerOpts) ([]byte, error) {
 // signatures are ASN.1 DER. The agent has verified the signature.
 //
 // A lost connection is made again once, with the same request id. The error is
-// a [*keys.Error] or an [*UnreachableError], or that of the key's context.
+// a [*fault.Error] or an [*UnreachableError], or that of the key's context.
 func (k *Key) SignMessage(_ io.Reader, msg []byte, opts crypto.SignerOpts) ([]byte, error) {
 	if err := checkOpts(k.scheme, opts); err != nil {
 		return nil, err
@@ -117,8 +118,8 @@ func (k *Key) SignMessage(_ io.Reader, msg []byte, opts crypto.SignerOpts) ([]by
 	defer k.awaitTouch(ctx)()
 	signature, err := k.ask(ctx, msg)
 	if errors.Is(err, context.DeadlineExceeded) && k.ctx.Err() == nil {
-		return nil, &keys.Error{
-			Kind:    keys.Deadline,
+		return nil, &fault.Error{
+			Kind:    fault.Deadline,
 			Message: fmt.Sprintf("key %s gave no signature within %s", k.info.Name, k.timeout),
 			Hint:    "holdfast status shows what its device is doing",
 			Err:     err,

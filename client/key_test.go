@@ -13,10 +13,11 @@ import (
 	"testing"
 	"time"
 
-	"holdfast/agent/keys"
-	"holdfast/agent/wire"
 	"holdfast/client"
 	"holdfast/client/clienttest"
+	"holdfast/internal/agentwire"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
 )
 
 // tls13Message is what a TLS 1.3 client signs with a SHA-256 transcript.
@@ -57,7 +58,7 @@ func TestSignMessage(t *testing.T) {
 func TestSignOfDigest(t *testing.T) {
 	_, k := newKey(t, keys.TLSClient, keys.ES256)
 	_, err := k.Sign(nil, make([]byte, 32), crypto.SHA256)
-	if e, ok := keys.AsError(err); !ok || e.Kind != keys.Unsupported || !strings.Contains(e.Hint, "SignMessage") {
+	if e, ok := fault.AsError(err); !ok || e.Kind != fault.Unsupported || !strings.Contains(e.Hint, "SignMessage") {
 		t.Errorf("got %v, want an error that names crypto.SignMessage", err)
 	}
 }
@@ -70,22 +71,22 @@ func TestSignMessageRefusals(t *testing.T) {
 		algorithm keys.Algorithm
 		opts      crypto.SignerOpts
 		msg       []byte
-		want      keys.Kind
+		want      fault.Kind
 	}{
 		{"good", keys.ES256, crypto.SHA256, tls13Message(), ""},
-		{"no options", keys.ES256, nil, tls13Message(), keys.BadRequest},
-		{"no hash", keys.ES256, crypto.Hash(0), tls13Message(), keys.BadRequest},
-		{"another hash", keys.ES256, crypto.SHA384, tls13Message(), keys.BadRequest},
-		{"PSS with an ECDSA key", keys.ES256, pss(32, crypto.SHA256), tls13Message(), keys.BadRequest},
-		{"a digest", keys.ES256, crypto.SHA256, make([]byte, 32), keys.BadRequest},
-		{"nothing", keys.ES256, crypto.SHA256, nil, keys.BadRequest},
+		{"no options", keys.ES256, nil, tls13Message(), fault.BadRequest},
+		{"no hash", keys.ES256, crypto.Hash(0), tls13Message(), fault.BadRequest},
+		{"another hash", keys.ES256, crypto.SHA384, tls13Message(), fault.BadRequest},
+		{"PSS with an ECDSA key", keys.ES256, pss(32, crypto.SHA256), tls13Message(), fault.BadRequest},
+		{"a digest", keys.ES256, crypto.SHA256, make([]byte, 32), fault.BadRequest},
+		{"nothing", keys.ES256, crypto.SHA256, nil, fault.BadRequest},
 		{"good PSS", keys.RS256, pss(rsa.PSSSaltLengthEqualsHash, crypto.SHA256), tls13Message(), ""},
 		{"good PSS, salt as a number", keys.RS256, pss(32, crypto.SHA256), tls13Message(), ""},
-		{"PKCS #1 v1.5", keys.RS256, crypto.SHA256, tls13Message(), keys.BadRequest},
-		{"the longest salt", keys.RS256, pss(rsa.PSSSaltLengthAuto, crypto.SHA256), tls13Message(), keys.BadRequest},
-		{"a short salt", keys.RS256, pss(20, crypto.SHA256), tls13Message(), keys.BadRequest},
-		{"PSS with another hash", keys.RS256, pss(rsa.PSSSaltLengthEqualsHash, crypto.SHA384), tls13Message(), keys.BadRequest},
-		{"nil PSS options", keys.RS256, (*rsa.PSSOptions)(nil), tls13Message(), keys.BadRequest},
+		{"PKCS #1 v1.5", keys.RS256, crypto.SHA256, tls13Message(), fault.BadRequest},
+		{"the longest salt", keys.RS256, pss(rsa.PSSSaltLengthAuto, crypto.SHA256), tls13Message(), fault.BadRequest},
+		{"a short salt", keys.RS256, pss(20, crypto.SHA256), tls13Message(), fault.BadRequest},
+		{"PSS with another hash", keys.RS256, pss(rsa.PSSSaltLengthEqualsHash, crypto.SHA384), tls13Message(), fault.BadRequest},
+		{"nil PSS options", keys.RS256, (*rsa.PSSOptions)(nil), tls13Message(), fault.BadRequest},
 	}
 	agent := clienttest.Start(t)
 	agent.AddKey("es256", keys.TLSClient, keys.ES256)
@@ -93,12 +94,12 @@ func TestSignMessageRefusals(t *testing.T) {
 	c := dial(t, agent.Socket)
 	for _, test := range tests {
 		k := fetch(t, c, strings.ToLower(string(test.algorithm)))
-		before := len(agent.Calls(wire.SignTLSClient))
+		before := len(agent.Calls(agentwire.SignTLSClient))
 		_, err := k.SignMessage(nil, test.msg, test.opts)
-		if got := keys.KindOf(err); got != test.want {
+		if got := fault.KindOf(err); got != test.want {
 			t.Errorf("%s: got %q (%v), want %q", test.name, got, err, test.want)
 		}
-		if asked := len(agent.Calls(wire.SignTLSClient)) > before; asked != (test.want == "") {
+		if asked := len(agent.Calls(agentwire.SignTLSClient)) > before; asked != (test.want == "") {
 			t.Errorf("%s: agent asked: %t", test.name, asked)
 		}
 	}
@@ -106,13 +107,13 @@ func TestSignMessageRefusals(t *testing.T) {
 
 func TestSignMessageRepeats(t *testing.T) {
 	agent, k := newKey(t, keys.TLSClient, keys.ES256)
-	agent.Lose(wire.SignTLSClient, 1)
+	agent.Lose(agentwire.SignTLSClient, 1)
 	if _, err := k.SignMessage(nil, tls13Message(), crypto.SHA256); err != nil {
 		t.Fatal(err)
 	}
 	var ids []string
-	for _, call := range agent.Calls(wire.SignTLSClient) {
-		var p wire.SignTLSClientParameters
+	for _, call := range agent.Calls(agentwire.SignTLSClient) {
+		var p agentwire.SignTLSClientParameters
 		json.Unmarshal(call.Parameters, &p)
 		ids = append(ids, p.RequestID)
 	}
@@ -123,14 +124,14 @@ func TestSignMessageRepeats(t *testing.T) {
 
 func TestWrongPurpose(t *testing.T) {
 	_, k := newKey(t, keys.TLSServer, keys.ES256)
-	if _, err := k.SignMessage(nil, tls13Message(), crypto.SHA256); keys.KindOf(err) != keys.WrongPurpose {
+	if _, err := k.SignMessage(nil, tls13Message(), crypto.SHA256); fault.KindOf(err) != fault.WrongPurpose {
 		t.Errorf("got %v, want wrong-purpose", err)
 	}
 }
 
 func TestSignTimeout(t *testing.T) {
 	agent, k := newKey(t, keys.TLSClient, keys.ES256)
-	if _, err := k.WithTimeout(time.Nanosecond).SignMessage(nil, tls13Message(), crypto.SHA256); keys.KindOf(err) != keys.Deadline {
+	if _, err := k.WithTimeout(time.Nanosecond).SignMessage(nil, tls13Message(), crypto.SHA256); fault.KindOf(err) != fault.Deadline {
 		t.Errorf("timeout: got %v, want deadline", err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -141,7 +142,7 @@ func TestSignTimeout(t *testing.T) {
 	if _, err := k.WithTimeout(0).SignMessage(nil, tls13Message(), crypto.SHA256); err != nil {
 		t.Errorf("no timeout: %v", err)
 	}
-	if n := len(agent.Calls(wire.SignTLSClient)); n != 1 {
+	if n := len(agent.Calls(agentwire.SignTLSClient)); n != 1 {
 		t.Errorf("the agent was asked %d times, want once", n)
 	}
 }
@@ -149,8 +150,8 @@ func TestSignTimeout(t *testing.T) {
 func TestUnknownScheme(t *testing.T) {
 	agent := clienttest.Start(t)
 	agent.AddKey("alice", keys.TLSClient, keys.ES256)
-	agent.Change("alice", func(k *wire.Key) { k.Scheme = "ecdsa_brainpoolP256r1tls13_sha256" })
-	if _, err := dial(t, agent.Socket).Key(context.Background(), "alice"); keys.KindOf(err) != keys.Unsupported {
+	agent.Change("alice", func(k *agentwire.Key) { k.Scheme = "ecdsa_brainpoolP256r1tls13_sha256" })
+	if _, err := dial(t, agent.Socket).Key(context.Background(), "alice"); fault.KindOf(err) != fault.Unsupported {
 		t.Errorf("got %v, want unsupported", err)
 	}
 }

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"holdfast/client/varlink"
+	"holdfast/internal/varlink"
 )
 
 const (

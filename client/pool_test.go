@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"holdfast/client/varlink"
+	"holdfast/internal/varlink"
 )
 
 // newTestPool returns a pool of connections to nobody, and counts those made.

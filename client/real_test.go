@@ -16,10 +16,11 @@ import (
 	"testing"
 	"time"
 
-	"holdfast/agent/keys"
-	"holdfast/agent/wire"
 	"holdfast/client"
 	"holdfast/client/clienttest"
+	"holdfast/internal/agentwire"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
 	"holdfast/test/daemon"
 	"holdfast/test/swtpm"
 )
@@ -43,7 +44,7 @@ func newRealRig(t *testing.T) *realRig {
 func (r *realRig) key(t *testing.T, name string, purpose keys.Purpose, algorithm keys.Algorithm) *client.Key {
 	t.Helper()
 	ctx := context.Background()
-	_, err := r.client.CreateKey(ctx, wire.CreateKeyParameters{Name: name, Purpose: string(purpose), Algorithm: string(algorithm), TLS12: true})
+	_, err := r.client.CreateKey(ctx, agentwire.CreateKeyParameters{Name: name, Purpose: string(purpose), Algorithm: string(algorithm), TLS12: true})
 	check(t, err)
 	request, err := fetch(t, r.client, name).CertificateRequest(&x509.CertificateRequest{
 		Subject: pkix.Name{CommonName: name}, DNSNames: []string{"localhost"},
@@ -176,7 +177,7 @@ func TestRealCertificateRequest(t *testing.T) {
 func TestRealTLS12Refused(t *testing.T) {
 	r := newRealRig(t)
 	k := r.key(t, "alice", keys.TLSClient, keys.ES256)
-	_, err := r.client.CreateKey(context.Background(), wire.CreateKeyParameters{Name: "bob", Purpose: "tls-client"})
+	_, err := r.client.CreateKey(context.Background(), agentwire.CreateKeyParameters{Name: "bob", Purpose: "tls-client"})
 	check(t, err)
 	chain := [][]byte{r.ca.IssueFor("bob", fetch(t, r.client, "bob").Public())}
 	_, err = r.client.InstallCertificate(context.Background(), "bob", chain)
@@ -205,7 +206,7 @@ func TestRealAgentKilled(t *testing.T) {
 	device := swtpm.Start(t).Device()
 	kill := activate(t, listener, dir, device)
 	c := dial(t, path)
-	_, err = c.CreateKey(context.Background(), wire.CreateKeyParameters{Name: "alice", Purpose: "tls-client"})
+	_, err = c.CreateKey(context.Background(), agentwire.CreateKeyParameters{Name: "alice", Purpose: "tls-client"})
 	check(t, err)
 	k := fetch(t, c, "alice")
 
@@ -277,10 +278,10 @@ func TestRealRefusals(t *testing.T) {
 	r := newRealRig(t)
 	k := r.key(t, "www", keys.TLSServer, keys.ES256)
 	_, err := k.SignMessage(nil, tls13Message(), keys.ECDSAP256SHA256.SignerOpts())
-	if keys.KindOf(err) != keys.WrongPurpose {
+	if fault.KindOf(err) != fault.WrongPurpose {
 		t.Errorf("a client's message for a server's key: got %v, want wrong-purpose", err)
 	}
-	if _, err := r.client.Key(context.Background(), "nobody"); keys.KindOf(err) != keys.Denied {
+	if _, err := r.client.Key(context.Background(), "nobody"); fault.KindOf(err) != fault.Denied {
 		t.Errorf("no such key: got %v, want denied", err)
 	}
 }

@@ -4,10 +4,10 @@ import (
 	"bytes"
 	"testing"
 
-	"holdfast/agent/keys"
-	"holdfast/agent/wire"
 	"holdfast/client"
 	"holdfast/client/clienttest"
+	"holdfast/internal/agentwire"
+	"holdfast/internal/fault"
 	"holdfast/test/daemon"
 	"holdfast/test/swtpm"
 )
@@ -26,18 +26,18 @@ func TestSeal(t *testing.T) {
 			t.Errorf("unseal: got %q, %v, want %q", got, err, want)
 		}
 	}
-	if _, err := c.Unseal(t.Context(), "loopback"); keys.KindOf(err) != keys.Denied {
+	if _, err := c.Unseal(t.Context(), "loopback"); fault.KindOf(err) != fault.Denied {
 		t.Errorf("unseal of what is not there: got %v, want denied", err)
 	}
-	stand.Lose(wire.Seal, 1)
+	stand.Lose(agentwire.Seal, 1)
 	if err := c.Seal(t.Context(), "loopback", []byte("one"), false); err != nil {
 		t.Errorf("seal with a lost reply: %v, want it repeated and taken", err)
 	}
-	if got := len(stand.Calls(wire.Seal)); got != 2 {
+	if got := len(stand.Calls(agentwire.Seal)); got != 2 {
 		t.Errorf("got %d calls, want 2 with the same request id", got)
 	}
 	unseals("one")
-	if err := c.Seal(t.Context(), "loopback", []byte("two"), false); keys.KindOf(err) != keys.BadRequest {
+	if err := c.Seal(t.Context(), "loopback", []byte("two"), false); fault.KindOf(err) != fault.BadRequest {
 		t.Errorf("seal under a taken name: got %v, want bad-request", err)
 	}
 	unseals("one")
@@ -45,13 +45,13 @@ func TestSeal(t *testing.T) {
 		t.Errorf("replace: %v", err)
 	}
 	unseals("two")
-	if err := c.Seal(t.Context(), "long", bytes.Repeat([]byte{1}, 129), false); keys.KindOf(err) != keys.BadRequest {
+	if err := c.Seal(t.Context(), "long", bytes.Repeat([]byte{1}, 129), false); fault.KindOf(err) != fault.BadRequest {
 		t.Errorf("a long secret: got %v, want bad-request", err)
 	}
 	if err := c.DeleteSealed(t.Context(), "loopback"); err != nil {
 		t.Errorf("delete: %v", err)
 	}
-	if err := c.DeleteSealed(t.Context(), "loopback"); keys.KindOf(err) != keys.Denied {
+	if err := c.DeleteSealed(t.Context(), "loopback"); fault.KindOf(err) != fault.Denied {
 		t.Errorf("second delete: got %v, want denied", err)
 	}
 }
@@ -77,7 +77,7 @@ func TestRealSeal(t *testing.T) {
 	device.Clear()
 	agent = daemon.Start(t, options)
 	c = dial(t, agent.Socket)
-	if _, err := c.Unseal(t.Context(), "loopback"); keys.KindOf(err) != keys.IdentityChanged {
+	if _, err := c.Unseal(t.Context(), "loopback"); fault.KindOf(err) != fault.IdentityChanged {
 		t.Errorf("after a clear: got %v, want identity-changed", err)
 	}
 	if err := c.Seal(t.Context(), "loopback", secret, true); err != nil {

@@ -7,9 +7,10 @@ import (
 	"crypto/rsa"
 	"fmt"
 
-	"holdfast/agent/keys"
-	"holdfast/agent/message"
-	"holdfast/agent/wire"
+	"holdfast/internal/agentwire"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
+	"holdfast/internal/message"
 )
 
 // ask calls the verb for the kind of message that msg is. The agent decides
@@ -19,12 +20,12 @@ func (k *Key) ask(ctx context.Context, msg []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	var in any = wire.SignParameters{Key: k.info.Name, Scheme: string(k.scheme), Message: msg, RequestID: rand.Text()}
-	if method == wire.SignTLSClient {
-		p := in.(wire.SignParameters)
-		in = wire.SignTLSClientParameters{Key: p.Key, Scheme: p.Scheme, Message: p.Message, OnBehalfOf: behalf(ctx), RequestID: p.RequestID}
+	var in any = agentwire.SignParameters{Key: k.info.Name, Scheme: string(k.scheme), Message: msg, RequestID: rand.Text()}
+	if method == agentwire.SignTLSClient {
+		p := in.(agentwire.SignParameters)
+		in = agentwire.SignTLSClientParameters{Key: p.Key, Scheme: p.Scheme, Message: p.Message, OnBehalfOf: behalf(ctx), RequestID: p.RequestID}
 	}
-	var reply wire.SignReply
+	var reply agentwire.SignReply
 	err = k.client.call(ctx, repeatable, method, in, &reply)
 	return reply.Signature, err
 }
@@ -33,14 +34,14 @@ func (k *Key) verb(msg []byte) (string, error) {
 	kind, _ := message.Classify(msg)
 	switch kind {
 	case message.TLS13Client, message.TLS12Client:
-		return wire.SignTLSClient, nil
+		return agentwire.SignTLSClient, nil
 	case message.TLS13Server, message.TLS12Server:
-		return wire.SignTLSServer, nil
+		return agentwire.SignTLSServer, nil
 	case message.CSR:
-		return wire.SignCertificateRequest, nil
+		return agentwire.SignCertificateRequest, nil
 	}
-	return "", &keys.Error{
-		Kind:    keys.BadRequest,
+	return "", &fault.Error{
+		Kind:    fault.BadRequest,
 		Message: fmt.Sprintf("key %s signs TLS handshakes and certificate requests, and these %d bytes are neither", k.info.Name, len(msg)),
 		Hint:    "a key signs only what its purpose (" + k.info.Purpose + ") says",
 	}
@@ -65,8 +66,8 @@ func checkOpts(s keys.Scheme, opts crypto.SignerOpts) error {
 }
 
 func wrongOpts(s keys.Scheme, what string) error {
-	return &keys.Error{
-		Kind:    keys.BadRequest,
+	return &fault.Error{
+		Kind:    fault.BadRequest,
 		Message: fmt.Sprintf("the key signs %s and nothing else, and %s", s, what),
 		Hint:    "use the options of that scheme; tls.Certificate.SupportedSignatureAlgorithms tells crypto/tls",
 	}

@@ -1,14 +1,14 @@
 package client
 
-import "holdfast/client/socket"
+import "holdfast/internal/dial"
 
 // Sockets returns the paths at which an agent is looked for, in order: the one
 // in $HOLDFAST_SOCKET and no other when it is set; else agent.sock in
 // $XDG_RUNTIME_DIR/holdfast, or in /run/user/UID/holdfast where that is not
 // set, then in /run/holdfast.
-func Sockets() []string { return socket.Agent().Paths() }
+func Sockets() []string { return dial.Agent().Paths() }
 
 // An UnreachableError says that there is no agent to ask: none listens, its
 // socket is not safe to use, or the connection was lost. Everything that an
 // agent itself answers is a [*keys.Error].
-type UnreachableError = socket.UnreachableError
+type UnreachableError = dial.UnreachableError

@@ -10,7 +10,8 @@ import (
 	"sync"
 	"time"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
 )
 
 // chainAge is how long [Key.ConfigureTLS] goes on with what it knows of a key
@@ -19,11 +20,11 @@ const chainAge = time.Second
 
 // TLSCertificate returns the key with its certificate chain, in the form that
 // tls.Config takes. It is the chain of the moment when the key was fetched; see
-// [Key.ConfigureTLS]. A key without a chain is a not-found [*keys.Error].
+// [Key.ConfigureTLS]. A key without a chain is a not-found [*fault.Error].
 func (k *Key) TLSCertificate() (tls.Certificate, error) {
 	if len(k.info.Chain) == 0 {
-		return tls.Certificate{}, &keys.Error{
-			Kind:    keys.NotFound,
+		return tls.Certificate{}, &fault.Error{
+			Kind:    fault.NotFound,
 			Message: fmt.Sprintf("key %s has no certificate", k.info.Name),
 			Hint:    fmt.Sprintf("holdfast certificate request %s --subject CN=…, then holdfast certificate install %s FILE", k.info.Name, k.info.Name),
 		}
@@ -33,7 +34,7 @@ func (k *Key) TLSCertificate() (tls.Certificate, error) {
 		return tls.Certificate{}, fmt.Errorf("certificate of key %s: %w", k.info.Name, err)
 	}
 	if own, ok := k.public.(interface{ Equal(crypto.PublicKey) bool }); !ok || !own.Equal(leaf.PublicKey) {
-		return tls.Certificate{}, &keys.Error{Kind: keys.KeyMismatch, Message: fmt.Sprintf("the certificate of key %s is for another key", k.info.Name)}
+		return tls.Certificate{}, &fault.Error{Kind: fault.KeyMismatch, Message: fmt.Sprintf("the certificate of key %s is for another key", k.info.Name)}
 	}
 	return tls.Certificate{
 		Certificate:                  k.info.Chain,
@@ -68,8 +69,8 @@ func (k *Key) ConfigureTLS(cfg *tls.Config) error {
 	case keys.TLSServer:
 		cfg.GetCertificate = s.server
 	default:
-		return &keys.Error{
-			Kind:    keys.WrongPurpose,
+		return &fault.Error{
+			Kind:    fault.WrongPurpose,
 			Message: fmt.Sprintf("key %s is for %s, not for TLS", k.info.Name, k.info.Purpose),
 			Hint:    "make a key with --purpose tls-client or tls-server",
 		}
@@ -113,8 +114,8 @@ func (s *source) certificate(ctx context.Context, accepted []tls.SignatureScheme
 		return nil, err
 	}
 	if !slices.Contains(accepted, k.tlsScheme()) {
-		return nil, &keys.Error{
-			Kind:    keys.Unsupported,
+		return nil, &fault.Error{
+			Kind:    fault.Unsupported,
 			Message: fmt.Sprintf("the other side does not take %s signatures, the only kind that key %s makes", k.scheme, k.info.Name),
 			Hint:    "use a key with another algorithm",
 		}

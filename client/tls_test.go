@@ -12,10 +12,11 @@ import (
 	"testing"
 	"time"
 
-	"holdfast/agent/keys"
-	"holdfast/agent/wire"
 	"holdfast/client"
 	"holdfast/client/clienttest"
+	"holdfast/internal/agentwire"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
 )
 
 // handshake runs both sides over a pipe in memory and returns what each made of
@@ -58,7 +59,7 @@ func withKeys(t *testing.T, agent *clienttest.Agent, algorithm keys.Algorithm, t
 		config  *tls.Config
 	}{"alice": {keys.TLSClient, clientConfig}, "www": {keys.TLSServer, serverConfig}} {
 		agent.AddKey(name, use.purpose, algorithm)
-		agent.Change(name, func(k *wire.Key) { k.TLS12 = tls12 })
+		agent.Change(name, func(k *agentwire.Key) { k.TLS12 = tls12 })
 		certify(t, c, ca, name)
 		if err := fetch(t, c, name).ConfigureTLS(use.config); err != nil {
 			t.Fatal(err)
@@ -89,7 +90,7 @@ func TestHandshake(t *testing.T) {
 				if state.Version != version {
 					t.Errorf("got %s", tls.VersionName(state.Version))
 				}
-				if c, s := len(agent.Calls(wire.SignTLSClient)), len(agent.Calls(wire.SignTLSServer)); c != 1 || s != 1 {
+				if c, s := len(agent.Calls(agentwire.SignTLSClient)), len(agent.Calls(agentwire.SignTLSServer)); c != 1 || s != 1 {
 					t.Errorf("the client's key signed %d times and the server's %d times, want once each", c, s)
 				}
 			})
@@ -106,7 +107,7 @@ func TestNoTLS12(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "protocol version") {
 		t.Errorf("got %v, want a refusal of the version", err)
 	}
-	if n := len(agent.Calls(wire.SignTLSClient)); n != 0 {
+	if n := len(agent.Calls(agentwire.SignTLSClient)); n != 0 {
 		t.Errorf("the agent was asked %d times", n)
 	}
 }
@@ -117,7 +118,7 @@ func TestOtherSideLacksScheme(t *testing.T) {
 	clientConfig, _ := withKeys(t, agent, keys.ES384, false)
 	request := &tls.CertificateRequestInfo{SignatureSchemes: []tls.SignatureScheme{tls.ECDSAWithP256AndSHA256}}
 	_, err := clientConfig.GetClientCertificate(request)
-	if e, ok := keys.AsError(err); !ok || e.Kind != keys.Unsupported || !strings.Contains(e.Message, "ecdsa_secp384r1_sha384") {
+	if e, ok := fault.AsError(err); !ok || e.Kind != fault.Unsupported || !strings.Contains(e.Message, "ecdsa_secp384r1_sha384") {
 		t.Errorf("got %v, want an error that names the scheme", err)
 	}
 }
@@ -155,22 +156,22 @@ func TestRenewedChain(t *testing.T) {
 
 func TestConfigureTLSRefusals(t *testing.T) {
 	_, k := newKey(t, keys.ServiceAccount, keys.ES256)
-	if err := k.ConfigureTLS(&tls.Config{}); keys.KindOf(err) != keys.WrongPurpose {
+	if err := k.ConfigureTLS(&tls.Config{}); fault.KindOf(err) != fault.WrongPurpose {
 		t.Errorf("service-account key: got %v, want wrong-purpose", err)
 	}
 }
 
 func TestTLSCertificateRefusals(t *testing.T) {
 	agent, k := newKey(t, keys.TLSClient, keys.ES256)
-	if _, err := k.TLSCertificate(); keys.KindOf(err) != keys.NotFound {
+	if _, err := k.TLSCertificate(); fault.KindOf(err) != fault.NotFound {
 		t.Errorf("no chain: got %v, want not-found", err)
 	}
 	c, ca := dial(t, agent.Socket), clienttest.NewCA(t)
-	agent.Change("alice", func(k *wire.Key) { k.Chain = [][]byte{ca.Certificate.Raw} })
-	if _, err := fetch(t, c, "alice").TLSCertificate(); keys.KindOf(err) != keys.KeyMismatch {
+	agent.Change("alice", func(k *agentwire.Key) { k.Chain = [][]byte{ca.Certificate.Raw} })
+	if _, err := fetch(t, c, "alice").TLSCertificate(); fault.KindOf(err) != fault.KeyMismatch {
 		t.Errorf("chain of another key: got %v, want key-mismatch", err)
 	}
-	agent.Change("alice", func(k *wire.Key) { k.Chain = [][]byte{{1, 2}} })
+	agent.Change("alice", func(k *agentwire.Key) { k.Chain = [][]byte{{1, 2}} })
 	if _, err := fetch(t, c, "alice").TLSCertificate(); err == nil {
 		t.Error("damaged chain: got no error")
 	}
@@ -185,7 +186,7 @@ func TestHTTPDenied(t *testing.T) {
 	server.TLS = serverConfig
 	server.StartTLS()
 	defer server.Close()
-	agent.Fail(wire.SignTLSClient, &keys.Error{Kind: keys.Denied, Message: "uid 7 may not"})
+	agent.Fail(agentwire.SignTLSClient, &fault.Error{Kind: fault.Denied, Message: "uid 7 may not"})
 	h := &http.Client{Transport: &http.Transport{TLSClientConfig: clientConfig}}
 	defer h.CloseIdleConnections()
 	_, err := h.Get(server.URL)

@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"holdfast/agent/wire"
+	"holdfast/internal/agentwire"
 )
 
 // touchDelay is for how long a key waits for a touch before a person is told: most
@@ -27,7 +27,7 @@ func (c *Client) AwaitTouch(ctx context.Context, name string, notice func()) (do
 		t := time.AfterFunc(time.Hour, notice) // set anew by each event
 		t.Stop()
 		defer t.Stop()
-		_ = c.Watch(ctx, func(w wire.WatchReply) error { // what ends it, ends it
+		_ = c.Watch(ctx, func(w agentwire.WatchReply) error { // what ends it, ends it
 			switch {
 			case w.What != "touch" || w.Name != name:
 			case w.State == "wanted":

@@ -6,24 +6,24 @@ import (
 	"testing"
 	"time"
 
-	"holdfast/agent/keys"
-	"holdfast/agent/wire"
 	"holdfast/client"
 	"holdfast/client/clienttest"
+	"holdfast/internal/agentwire"
+	"holdfast/internal/keys"
 )
 
 // touchy starts an agent whose key alice is on a card and wants a touch, and
 // returns a client that tells of it.
-func touchy(t *testing.T, change func(*wire.Key)) (*clienttest.Agent, *client.Client, chan string) {
+func touchy(t *testing.T, change func(*agentwire.Key)) (*clienttest.Agent, *client.Client, chan string) {
 	t.Helper()
 	agent := clienttest.Start(t)
 	agent.AddKey("alice", keys.TLSClient, keys.ES256)
-	agent.Change("alice", func(k *wire.Key) {
-		k.Place = &wire.Place{Card: 7, Slot: "9a", PINPolicy: "never", TouchPolicy: "always"}
+	agent.Change("alice", func(k *agentwire.Key) {
+		k.Place = &agentwire.Place{Card: 7, Slot: "9a", PINPolicy: "never", TouchPolicy: "always"}
 		change(k)
 	})
 	told := make(chan string, 10)
-	c, err := client.Dial(context.Background(), &client.Options{Socket: agent.Socket, Touch: func(k wire.Key) { told <- k.Name }})
+	c, err := client.Dial(context.Background(), &client.Options{Socket: agent.Socket, Touch: func(k agentwire.Key) { told <- k.Name }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,8 +60,8 @@ func wantTold(t *testing.T, told chan string) {
 
 // A key that is silent for a second waits for its touch.
 func TestTouchOfSilentKey(t *testing.T) {
-	agent, c, told := touchy(t, func(*wire.Key) {})
-	release := agent.Hold(wire.SignCertificateRequest)
+	agent, c, told := touchy(t, func(*agentwire.Key) {})
+	release := agent.Hold(agentwire.SignCertificateRequest)
 	defer release()
 	began := time.Now()
 	ended := sign(t, c)
@@ -73,7 +73,7 @@ func TestTouchOfSilentKey(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
-	if n := len(agent.Calls(wire.Watch)); n != 0 {
+	if n := len(agent.Calls(agentwire.Watch)); n != 0 {
 		t.Errorf("watched %d times for what is plain", n)
 	}
 }
@@ -81,27 +81,27 @@ func TestTouchOfSilentKey(t *testing.T) {
 // A key that may as well wait for its PIN, or for a yes, waits for a touch when the
 // agent says so.
 func TestTouchThatTheAgentTells(t *testing.T) {
-	for name, change := range map[string]func(*wire.Key){
-		"locked":    func(k *wire.Key) { k.PIN = true },
-		"confirmed": func(k *wire.Key) { k.Confirm = &wire.Confirm{When: "always"} },
+	for name, change := range map[string]func(*agentwire.Key){
+		"locked":    func(k *agentwire.Key) { k.PIN = true },
+		"confirmed": func(k *agentwire.Key) { k.Confirm = &agentwire.Confirm{When: "always"} },
 	} {
 		t.Run(name, func(t *testing.T) {
 			agent, c, told := touchy(t, change)
-			release := agent.Hold(wire.SignCertificateRequest)
+			release := agent.Hold(agentwire.SignCertificateRequest)
 			defer release()
 			ended := sign(t, c)
-			for agent.Announce(wire.WatchReply{What: "key"}) == 0 {
+			for agent.Announce(agentwire.WatchReply{What: "key"}) == 0 {
 				time.Sleep(time.Millisecond) // until it watches
 			}
-			agent.Announce(wire.WatchReply{What: "touch", Name: "alice", State: "wanted"})
-			agent.Announce(wire.WatchReply{What: "touch", Name: "alice", State: "done"})
-			agent.Announce(wire.WatchReply{What: "touch", Name: "bob", State: "wanted"})
+			agent.Announce(agentwire.WatchReply{What: "touch", Name: "alice", State: "wanted"})
+			agent.Announce(agentwire.WatchReply{What: "touch", Name: "alice", State: "done"})
+			agent.Announce(agentwire.WatchReply{What: "touch", Name: "bob", State: "wanted"})
 			select {
 			case <-told:
 				t.Error("told of a touch that was done at once, or of another key's")
 			case <-time.After(1200 * time.Millisecond):
 			}
-			agent.Announce(wire.WatchReply{What: "touch", Name: "alice", State: "wanted"})
+			agent.Announce(agentwire.WatchReply{What: "touch", Name: "alice", State: "wanted"})
 			wantTold(t, told)
 			release()
 			if err := <-ended; err != nil {
@@ -113,12 +113,12 @@ func TestTouchThatTheAgentTells(t *testing.T) {
 
 // Nobody is told of a key that is quick, or that wants no touches.
 func TestNoTouch(t *testing.T) {
-	_, c, told := touchy(t, func(*wire.Key) {})
+	_, c, told := touchy(t, func(*agentwire.Key) {})
 	if err := <-sign(t, c); err != nil {
 		t.Fatal(err)
 	}
-	agent, slow, alsoTold := touchy(t, func(k *wire.Key) { k.Place.TouchPolicy = "never" })
-	release := agent.Hold(wire.SignCertificateRequest)
+	agent, slow, alsoTold := touchy(t, func(k *agentwire.Key) { k.Place.TouchPolicy = "never" })
+	release := agent.Hold(agentwire.SignCertificateRequest)
 	ended := sign(t, slow)
 	time.Sleep(1200 * time.Millisecond) // longer than a second, which is what is tested
 	release()

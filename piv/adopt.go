@@ -4,7 +4,8 @@ import (
 	"context"
 	"fmt"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
 	"holdfast/piv/wire"
 )
 
@@ -27,7 +28,7 @@ func (p *PIV) Import(ctx context.Context, t keys.Template, file []byte, allowImp
 		return keys.Material{}, err
 	}
 	if len(pin) == 0 {
-		return keys.Material{}, &keys.Error{Kind: keys.PINRequired, Message: fmt.Sprintf("card %d wants its PIN before a key of it is taken on", c.serial), Hint: "give the card's PIN"}
+		return keys.Material{}, &fault.Error{Kind: fault.PINRequired, Message: fmt.Sprintf("card %d wants its PIN before a key of it is taken on", c.serial), Hint: "give the card's PIN"}
 	}
 	reply, _, err := c.worker.ask(ctx, c.serial, wire.Request{Op: wire.Slot, Slot: ref.slot, Attest: true, PIN: pin}, p.proving())
 	if err != nil {
@@ -76,7 +77,7 @@ func policies(s keys.CardSlot) (pin, touch keys.Policy) {
 // suits refuses a key that is not what the template asks for.
 func (k *key) suits(t keys.Template) error {
 	if t.Algorithm != "" && t.Algorithm != k.algorithm || t.RSABits != 0 && t.RSABits != k.bits {
-		return &keys.Error{Kind: keys.BadRequest, Message: "the key in the slot is of algorithm " + string(k.algorithm)}
+		return &fault.Error{Kind: fault.BadRequest, Message: "the key in the slot is of algorithm " + string(k.algorithm)}
 	}
 	if _, err := keys.SchemeFor(k.algorithm, t.Purpose); err != nil {
 		return err
@@ -121,7 +122,7 @@ func (p *PIV) examine(ctx context.Context, m keys.Material) (*wire.Reply, error)
 	case reply.Slot == nil || reply.Slot.Public == nil:
 		return nil, silent("the key in slot " + k.Slot)
 	case c.firmware != k.Firmware:
-		return nil, &keys.Error{Kind: keys.KeyMismatch, Message: "the card has firmware " + c.firmware + ", and the key is from one with " + k.Firmware}
+		return nil, &fault.Error{Kind: fault.KeyMismatch, Message: "the card has firmware " + c.firmware + ", and the key is from one with " + k.Firmware}
 	}
 	return reply, k.agrees(*reply.Slot)
 }

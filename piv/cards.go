@@ -6,7 +6,8 @@ import (
 	"sync"
 	"time"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
 	"holdfast/piv/wire"
 )
 
@@ -94,7 +95,7 @@ func (p *PIV) inspect(ctx context.Context, c card) keys.Card {
 		err = silent("itself")
 	}
 	if err != nil {
-		e, _ := keys.AsError(err)
+		e, _ := fault.AsError(err)
 		failed := keys.Card{Serial: c.serial, Reader: c.reader, Firmware: c.firmware, State: stateOf(e), Reason: e.Message, Hint: e.Hint}
 		if failed.State == "" {
 			failed.State = keys.StateFailed

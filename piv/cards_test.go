@@ -8,7 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
 	"holdfast/piv"
 	"holdfast/test/pivcard"
 )
@@ -29,14 +30,14 @@ func start(t *testing.T, serials ...uint32) (*pivcard.Rig, *piv.PIV, []*pivcard.
 }
 
 // wantError notes an error that is not of a kind or does not say something.
-func wantError(t *testing.T, what string, err error, kind keys.Kind, says ...string) {
+func wantError(t *testing.T, what string, err error, kind fault.Kind, says ...string) {
 	t.Helper()
 	text := ""
-	if e, ok := keys.AsError(err); ok {
+	if e, ok := fault.AsError(err); ok {
 		text = e.Message + "; " + e.Hint
 	}
-	if keys.KindOf(err) != kind {
-		t.Errorf("%s: got %q (%v), want %q", what, keys.KindOf(err), err, kind)
+	if fault.KindOf(err) != kind {
+		t.Errorf("%s: got %q (%v), want %q", what, fault.KindOf(err), err, kind)
 	}
 	for _, s := range says {
 		if !strings.Contains(text, s) {
@@ -69,7 +70,7 @@ func TestHotPlug(t *testing.T) {
 	heard := make(chan string, 10)
 	b.OnChange(func(unit string, gone bool) { heard <- fmt.Sprint(unit, " ", gone) })
 	_, err := b.Create(soon(t), keys.Template{Purpose: keys.TLSClient, Algorithm: keys.ES256})
-	wantError(t, "no card", err, keys.DeviceAbsent, "no card", "insert")
+	wantError(t, "no card", err, fault.DeviceAbsent, "no card", "insert")
 	if s := b.Status(soon(t)); s.State != keys.StateAbsent || s.Reason == "" || s.Hint == "" || len(s.Units) != 0 {
 		t.Errorf("status without a card: %+v", s)
 	}
@@ -90,10 +91,10 @@ func TestHotPlug(t *testing.T) {
 	if got := <-heard; got != "1 true" {
 		t.Errorf("heard %q, want that card 1 is gone", got)
 	}
-	wantError(t, "removed", sign(soon(t), b, m), keys.DeviceAbsent, "no card", "insert card 1")
+	wantError(t, "removed", sign(soon(t), b, m), fault.DeviceAbsent, "no card", "insert card 1")
 	rig.Insert(card)
 	within(t, "inserted again", recovery, func() error { return b.Check(soon(t), m) })
-	wantError(t, "inserted again", sign(soon(t), b, m), keys.PINRequired, "holdfast unlock")
+	wantError(t, "inserted again", sign(soon(t), b, m), fault.PINRequired, "holdfast unlock")
 }
 
 // TestOtherSerial: a card that is not the key's is shown no PIN, and loses no try.
@@ -106,12 +107,12 @@ func TestOtherSerial(t *testing.T) {
 	rig.Insert(other) // into the same reader
 	waitUntil(t, func() bool { s := b.Status(soon(t)); return len(s.Units) == 1 && s.Units[0].Device == "card:2" })
 	for range 3 {
-		wantError(t, "sign", sign(soon(t), b, m), keys.KeyMismatch, "the key is on card 1", "in the reader is card 2", "insert card 1")
+		wantError(t, "sign", sign(soon(t), b, m), fault.KeyMismatch, "the key is on card 1", "in the reader is card 2", "insert card 1")
 		err := b.Unlock(soon(t), m, []byte(rightPIN), time.Now().Add(time.Hour))
-		wantError(t, "unlock", err, keys.KeyMismatch, "card 1", "card 2")
+		wantError(t, "unlock", err, fault.KeyMismatch, "card 1", "card 2")
 	}
-	wantError(t, "check", b.Check(soon(t), m), keys.KeyMismatch)
-	wantError(t, "change its PIN", b.ChangePIN(soon(t), 1, []byte(rightPIN), []byte(wrongPIN)), keys.DeviceAbsent, "card 1 is in no reader")
+	wantError(t, "check", b.Check(soon(t), m), fault.KeyMismatch)
+	wantError(t, "change its PIN", b.ChangePIN(soon(t), 1, []byte(rightPIN), []byte(wrongPIN)), fault.DeviceAbsent, "card 1 is in no reader")
 	if n := other.Count(pivcard.Verify) + other.Count(pivcard.ChangeReference) + other.Count(pivcard.Authenticate); n != 0 {
 		t.Errorf("the other card received %d VERIFY, CHANGE REFERENCE or AUTHENTICATE, want none", n)
 	}
@@ -122,7 +123,7 @@ func TestOtherSerial(t *testing.T) {
 		t.Error(err)
 	}
 	_, err := b.Create(soon(t), keys.Template{Purpose: keys.TLSClient, Algorithm: keys.ES256, Card: keys.OnCard{PIN: []byte(rightPIN)}})
-	wantError(t, "create on which card", err, keys.BadRequest, "1, 2", "--card")
+	wantError(t, "create on which card", err, fault.BadRequest, "1, 2", "--card")
 }
 
 // TestSideBySide: one card waits for a touch, and the other signs meanwhile.
@@ -160,7 +161,7 @@ func TestTouch(t *testing.T) {
 	_, b, cards := start(t, 1)
 	m := create(t, b, keys.OnCard{TouchPolicy: keys.PolicyAlways, PINPolicy: keys.PolicyOnce})
 	unlock(t, b, m)
-	wantError(t, "nobody there", sign(soon(t), b, m), keys.TouchTimeout, "touch")
+	wantError(t, "nobody there", sign(soon(t), b, m), fault.TouchTimeout, "touch")
 	ctx, cancel := context.WithCancel(t.Context())
 	<-cards[0].Blinks()
 	left := make(chan error, 1)
@@ -188,7 +189,7 @@ func TestPCSCD(t *testing.T) {
 	unlock(t, b, m)
 	rig.StopPCSCD()
 	within(t, "gone", recovery, func() error {
-		if err := sign(soon(t), b, m); keys.KindOf(err) != keys.DeviceAbsent || !strings.Contains(err.Error(), "pcscd") {
+		if err := sign(soon(t), b, m); fault.KindOf(err) != fault.DeviceAbsent || !strings.Contains(err.Error(), "pcscd") {
 			return fmt.Errorf("got %w, want device-absent that names pcscd", errors.Join(err))
 		}
 		return nil
@@ -196,12 +197,12 @@ func TestPCSCD(t *testing.T) {
 	if s := b.Status(soon(t)); s.State != keys.StateAbsent || !strings.Contains(s.Reason, "pcscd") {
 		t.Errorf("status: %+v", s)
 	}
-	if _, err := b.Cards(soon(t)); keys.KindOf(err) != keys.DeviceAbsent {
+	if _, err := b.Cards(soon(t)); fault.KindOf(err) != fault.DeviceAbsent {
 		t.Errorf("cards: got %v, want device-absent", err)
 	}
 	rig.Restart()
 	within(t, "back", recovery, func() error { return b.Check(soon(t), m) })
-	wantError(t, "back", sign(soon(t), b, m), keys.PINRequired)
+	wantError(t, "back", sign(soon(t), b, m), fault.PINRequired)
 	rig.Restart()
 	within(t, "restarted", recovery, func() error { // the restart may be noticed between the two
 		return errors.Join(b.Unlock(soon(t), m, []byte(rightPIN), time.Now().Add(time.Hour)), sign(soon(t), b, m))
@@ -222,7 +223,7 @@ func TestReaderInUse(t *testing.T) {
 	if cards[0].Verified() {
 		t.Error("the card was let go with its PIN verified")
 	}
-	wantError(t, "in use", sign(soon(t), b, m), keys.Busy, "in use by")
+	wantError(t, "in use", sign(soon(t), b, m), fault.Busy, "in use by")
 	if s := b.Status(soon(t)); len(s.Units) != 1 || s.Units[0].State != keys.StateBusy {
 		t.Errorf("status: %+v, want a card that is busy", s)
 	}
@@ -232,7 +233,7 @@ func TestReaderInUse(t *testing.T) {
 	b.Lock(nil)
 	within(t, "let go", 3*time.Second, func() (err error) { release, err = hold(rig, reader); return err })
 	late := openPIV(t, config(t, rig)) // finds a card that it cannot identify
-	wantError(t, "in use from the start", late.Check(soon(t), m), keys.Busy, "in use by")
+	wantError(t, "in use from the start", late.Check(soon(t), m), fault.Busy, "in use by")
 	list, err := late.Cards(soon(t))
 	if err != nil || len(list) != 1 || list[0].State != keys.StateBusy || len(list[0].Notes) != 0 || strings.Contains(list[0].Hint, "doctor") {
 		t.Errorf("cards: %+v, %v, want one that is in use, without gnupg's options: it is not gnupg's", list, err)
@@ -250,7 +251,7 @@ func TestNotPIV(t *testing.T) {
 		t.Errorf("cards: %+v, %v, want a reader without a PIV card", list, err)
 	}
 	_, err = b.Create(soon(t), keys.Template{Purpose: keys.TLSClient, Algorithm: keys.ES256})
-	wantError(t, "create", err, keys.DeviceAbsent, "PIV")
+	wantError(t, "create", err, fault.DeviceAbsent, "PIV")
 	card := rig.NewCard(pivcard.Options{Serial: 5})
 	rig.Insert(card)
 	within(t, "beside it", recovery, func() error {
@@ -299,7 +300,7 @@ func TestAskedAtOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		within(t, "gone", recovery, func() error {
-			if err := b.Check(soon(t), m); keys.KindOf(err) != keys.DeviceAbsent {
+			if err := b.Check(soon(t), m); fault.KindOf(err) != fault.DeviceAbsent {
 				return fmt.Errorf("got %v, want device-absent", err)
 			}
 			return nil

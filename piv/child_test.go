@@ -11,7 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
 	"holdfast/piv"
 	"holdfast/piv/wire"
 	"holdfast/test/pivcard"
@@ -37,18 +38,18 @@ func TestStartsNothing(t *testing.T) {
 	if n := s.starts(); n != 0 {
 		t.Errorf("%d children were started, want none", n)
 	}
-	if err := b.Check(soon(t), keys.Material{}); keys.KindOf(err) != keys.BadRequest {
+	if err := b.Check(soon(t), keys.Material{}); fault.KindOf(err) != fault.BadRequest {
 		t.Errorf("after close: got %v", err)
 	}
 }
 
 func TestOpenRefuses(t *testing.T) {
-	if _, err := piv.Open(piv.Config{Program: "holdfast-piv"}); keys.KindOf(err) != keys.BadRequest {
+	if _, err := piv.Open(piv.Config{Program: "holdfast-piv"}); fault.KindOf(err) != fault.BadRequest {
 		t.Errorf("a program without a path: got %v, want bad-request", err)
 	}
 	b := openPIV(t, piv.Config{Program: t.TempDir() + "/missing"})
 	_, err := b.Cards(soon(t))
-	if e, _ := keys.AsError(err); e == nil || e.Kind != keys.DeviceAbsent || !strings.Contains(e.Hint, "holdfast-piv") {
+	if e, _ := fault.AsError(err); e == nil || e.Kind != fault.DeviceAbsent || !strings.Contains(e.Hint, "holdfast-piv") {
 		t.Errorf("a program that is missing: got %v, want device-absent that names it", err)
 	}
 }
@@ -62,21 +63,21 @@ func TestChildMisbehaves(t *testing.T) {
 	m := s.create(b, keys.OnCard{PINPolicy: keys.PolicyNever})
 	for _, test := range []struct {
 		fault string
-		want  keys.Kind
+		want  fault.Kind
 	}{
 		{"crash", ""}, {"noise", ""}, {"text", ""}, {"two", ""}, {"unknown", ""}, {"wrong-id", ""}, {"huge", ""}, {"half", ""}, {"close", ""},
 		{"slow", ""}, {"chatter", ""},
-		{"hang", keys.Deadline}, {"empty", keys.DeviceFailed}, {"twice", keys.DeviceFailed},
+		{"hang", fault.Deadline}, {"empty", fault.DeviceFailed}, {"twice", fault.DeviceFailed},
 	} {
 		s.order(wire.Sign, test.fault)
 		begun := time.Now()
-		if err := sign(soon(t), b, m); keys.KindOf(err) != test.want {
+		if err := sign(soon(t), b, m); fault.KindOf(err) != test.want {
 			t.Errorf("%s: got %v, want %q", test.fault, err, test.want)
 		}
 		if took := time.Since(begun); took > 2*time.Second {
 			t.Errorf("%s: took %v", test.fault, took)
 		}
-		if got := b.Status(soon(t)).State; (got == keys.StateWedged) != (test.want == keys.Deadline) {
+		if got := b.Status(soon(t)).State; (got == keys.StateWedged) != (test.want == fault.Deadline) {
 			t.Errorf("after %s: state %s", test.fault, got)
 		}
 		if err := sign(soon(t), b, m); err != nil {
@@ -94,27 +95,27 @@ func TestChildCrashesWithPIN(t *testing.T) {
 	s := newScript(t)
 	b := s.open(t, impatient)
 	m := s.create(b, keys.OnCard{PINPolicy: keys.PolicyOnce})
-	for _, fault := range []string{"crash", "noise", "hang"} {
+	for _, flaw := range []string{"crash", "noise", "hang"} {
 		unlock(t, b, m)
-		s.order(wire.Sign, fault)
-		want := keys.PINRequired
-		if fault == "hang" {
-			want = keys.Deadline
+		s.order(wire.Sign, flaw)
+		want := fault.PINRequired
+		if flaw == "hang" {
+			want = fault.Deadline
 		}
-		if err := sign(soon(t), b, m); keys.KindOf(err) != want {
-			t.Errorf("%s: got %v, want %s", fault, err, want)
+		if err := sign(soon(t), b, m); fault.KindOf(err) != want {
+			t.Errorf("%s: got %v, want %s", flaw, err, want)
 		}
 		starts := s.starts()
-		if err := sign(soon(t), b, m); keys.KindOf(err) != keys.PINRequired {
-			t.Errorf("after %s: got %v, want pin-required", fault, err)
+		if err := sign(soon(t), b, m); fault.KindOf(err) != fault.PINRequired {
+			t.Errorf("after %s: got %v, want pin-required", flaw, err)
 		}
 		if s.starts() != starts {
-			t.Errorf("after %s: a locked key has reached a child", fault)
+			t.Errorf("after %s: a locked key has reached a child", flaw)
 		}
 	}
 	sent := s.card().Sent
 	s.order(wire.Unlock, "crash")
-	if err := b.Unlock(soon(t), m, []byte(rightPIN), time.Now().Add(time.Hour)); keys.KindOf(err) != keys.DeviceFailed {
+	if err := b.Unlock(soon(t), m, []byte(rightPIN), time.Now().Add(time.Hour)); fault.KindOf(err) != fault.DeviceFailed {
 		t.Errorf("a crash while unlocking: got %v, want device-failed", err)
 	}
 	if got := s.card().Sent; got != sent {
@@ -135,7 +136,7 @@ func TestCrashLoop(t *testing.T) {
 		case <-stop:
 			running = false
 		default:
-			if err := sign(soon(t), b, m); keys.KindOf(err) != keys.DeviceFailed {
+			if err := sign(soon(t), b, m); fault.KindOf(err) != fault.DeviceFailed {
 				t.Fatalf("got %v, want device-failed", err)
 			}
 		}
@@ -161,7 +162,7 @@ func TestCallerLeaves(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	begun := time.Now()
-	if err := sign(ctx, b, m); keys.KindOf(err) != keys.Deadline || time.Since(begun) > 200*time.Millisecond {
+	if err := sign(ctx, b, m); fault.KindOf(err) != fault.Deadline || time.Since(begun) > 200*time.Millisecond {
 		t.Errorf("got %v after %v, want deadline at once", err, time.Since(begun))
 	}
 	if err := sign(soon(t), b, m); err != nil {
@@ -186,19 +187,19 @@ func TestTouchAbandoned(t *testing.T) {
 	go func() { queued <- sign(soon(t), b, other) }() // asked before it is given up: that waits
 	cancel()
 	begun := time.Now()
-	wantError(t, "the caller who left", <-left, keys.TouchTimeout)
+	wantError(t, "the caller who left", <-left, fault.TouchTimeout)
 	err := b.Check(soon(t), other)
 	if took := time.Since(begun); took > 200*time.Millisecond {
 		t.Errorf("it took %v to say so", took)
 	}
-	wantError(t, "the next", err, keys.Busy, "card 1 still waits for the touch", "touch it")
-	if e, _ := keys.AsError(err); e.RetryAfter <= 0 || e.RetryAfter > keys.MaxTouch+time.Second {
+	wantError(t, "the next", err, fault.Busy, "card 1 still waits for the touch", "touch it")
+	if e, _ := fault.AsError(err); e.RetryAfter <= 0 || e.RetryAfter > keys.MaxTouch+time.Second {
 		t.Errorf("try again after %v", e.RetryAfter)
 	}
 	if s := b.Status(soon(t)); s.State != keys.StateReady {
 		t.Errorf("state %s, want ready", s.State)
 	}
-	if err := <-queued; err != nil && keys.KindOf(err) != keys.Busy {
+	if err := <-queued; err != nil && fault.KindOf(err) != fault.Busy {
 		t.Errorf("in the queue: %v", err)
 	}
 	within(t, "the card gives up", recovery, func() error { return b.Check(soon(t), other) })
@@ -216,7 +217,7 @@ func TestCutOffWhileGenerating(t *testing.T) {
 	b := s.open(t)
 	s.order(wire.Generate, "crash")
 	_, err := b.Create(soon(t), keys.Template{Purpose: keys.TLSClient, Algorithm: keys.ES256, Card: keys.OnCard{Slot: "90", AllowUnattested: true}})
-	wantError(t, "create", err, keys.DeviceFailed, "a new key may be in slot 90 of card 7", "holdfast key adopt NAME --slot 90")
+	wantError(t, "create", err, fault.DeviceFailed, "a new key may be in slot 90 of card 7", "holdfast key adopt NAME --slot 90")
 }
 
 // TestTouchHangs: a card that does not even give up its wait loses its child.
@@ -227,8 +228,8 @@ func TestTouchHangs(t *testing.T) {
 	s.order(wire.Sign, "hang")
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	wantError(t, "nobody touches it", sign(ctx, b, m), keys.TouchTimeout)
-	wantError(t, "meanwhile", sign(soon(t), b, m), keys.Busy, "given up")
+	wantError(t, "nobody touches it", sign(ctx, b, m), fault.TouchTimeout)
+	wantError(t, "meanwhile", sign(soon(t), b, m), fault.Busy, "given up")
 	within(t, "the next", time.Second, func() error { return sign(soon(t), b, m) })
 	if got := b.Status(soon(t)); got.State != keys.StateReady {
 		t.Errorf("state %s: it has signed since", got.State)
@@ -241,30 +242,30 @@ func TestLockWhileBusy(t *testing.T) {
 	s := newScript(t)
 	b := s.open(t)
 	m := s.create(b, keys.OnCard{PINPolicy: keys.PolicyOnce})
-	for _, fault := range []string{"", "hang", "crash"} {
+	for _, flaw := range []string{"", "hang", "crash"} {
 		unlock(t, b, m)
 		before := b.Workers()
 		s.order(wire.Sign, "slow")
 		var busy sync.WaitGroup
 		busy.Go(func() { _ = sign(soon(t), b, m) }) // may succeed, or be cut off
 		waitUntil(t, func() bool { _, err := os.Stat(s.path + ".order"); return err != nil })
-		if fault != "" {
-			s.order(wire.Lock, fault)
+		if flaw != "" {
+			s.order(wire.Lock, flaw)
 		}
 		begun := time.Now()
 		b.Lock(&m)
 		if took := time.Since(begun); took > 900*time.Millisecond {
-			t.Errorf("%q: Lock took %v", fault, took)
+			t.Errorf("%q: Lock took %v", flaw, took)
 		}
-		if err := sign(soon(t), b, m); keys.KindOf(err) != keys.PINRequired {
-			t.Errorf("%q: got %v, want pin-required", fault, err)
+		if err := sign(soon(t), b, m); fault.KindOf(err) != fault.PINRequired {
+			t.Errorf("%q: got %v, want pin-required", flaw, err)
 		}
 		busy.Wait()
 		if took := time.Since(begun); took > 2*time.Second {
-			t.Errorf("%q: the signature went on for %v", fault, took)
+			t.Errorf("%q: the signature went on for %v", flaw, took)
 		}
-		if same := fmt.Sprint(before) == fmt.Sprint(b.Workers()); same != (fault == "") {
-			t.Errorf("%q: the child is the same: %v", fault, same)
+		if same := fmt.Sprint(before) == fmt.Sprint(b.Workers()); same != (flaw == "") {
+			t.Errorf("%q: the child is the same: %v", flaw, same)
 		}
 	}
 }
@@ -289,7 +290,7 @@ func TestLockRaces(t *testing.T) {
 		})
 		all.Wait()
 		b.Lock(&m)
-		if err := sign(soon(t), b, m); keys.KindOf(err) != keys.PINRequired {
+		if err := sign(soon(t), b, m); fault.KindOf(err) != fault.PINRequired {
 			t.Fatalf("round %d: got %v, want pin-required", i, err)
 		}
 	}
@@ -309,8 +310,8 @@ func TestUnlockOvertaken(t *testing.T) {
 	go func() { unlocked <- b.Unlock(soon(t), m, []byte(rightPIN), time.Now().Add(time.Hour)) }()
 	waitUntil(t, func() bool { _, err := os.Stat(s.path + ".order"); return err != nil })
 	b.Lock(nil)
-	wantError(t, "unlock", <-unlocked, keys.Busy, "was locked while", "unlock it again")
-	if err := sign(soon(t), b, m); keys.KindOf(err) != keys.PINRequired {
+	wantError(t, "unlock", <-unlocked, fault.Busy, "was locked while", "unlock it again")
+	if err := sign(soon(t), b, m); fault.KindOf(err) != fault.PINRequired {
 		t.Errorf("sign: got %v, want pin-required", err)
 	}
 }
@@ -322,8 +323,8 @@ func TestUnlockPassed(t *testing.T) {
 	one, other := create(t, b, keys.OnCard{PINPolicy: keys.PolicyOnce}), create(t, b, keys.OnCard{PINPolicy: keys.PolicyOnce})
 	for _, test := range []struct {
 		locked *keys.Material
-		want   keys.Kind
-	}{{&other, ""}, {&one, keys.Busy}, {nil, keys.Busy}} {
+		want   fault.Kind
+	}{{&other, ""}, {&one, fault.Busy}, {nil, fault.Busy}} {
 		b.Lock(nil)
 		waitUntil(t, func() bool { return !cards[0].Verified() })
 		cards[0].Forget()
@@ -334,9 +335,9 @@ func TestUnlockPassed(t *testing.T) {
 		b.Lock(test.locked)
 		err := <-unlocked
 		wantError(t, "unlock", err, test.want)
-		signed := keys.Kind("")
+		signed := fault.Kind("")
 		if err != nil {
-			signed = keys.PINRequired
+			signed = fault.PINRequired
 		}
 		wantError(t, "sign", sign(soon(t), b, one), signed)
 		if s := b.Status(soon(t)); s.State != keys.StateReady {
@@ -359,14 +360,14 @@ func TestRemoval(t *testing.T) {
 	if got := <-heard; got != "7true" {
 		t.Errorf("heard %q, want that card 7 is gone", got)
 	}
-	if err := sign(soon(t), b, m); keys.KindOf(err) != keys.DeviceAbsent {
+	if err := sign(soon(t), b, m); fault.KindOf(err) != fault.DeviceAbsent {
 		t.Errorf("without the card: got %v, want device-absent", err)
 	}
 	s.change(func(c *scriptCard) { c.Gone, c.Came = false, c.Came+1 })
 	if got := <-heard; got != "7false" {
 		t.Errorf("heard %q, want that card 7 came", got)
 	}
-	if err := sign(soon(t), b, m); keys.KindOf(err) != keys.PINRequired {
+	if err := sign(soon(t), b, m); fault.KindOf(err) != fault.PINRequired {
 		t.Errorf("the card again: got %v, want pin-required", err)
 	}
 	unlock(t, b, m)
@@ -374,7 +375,7 @@ func TestRemoval(t *testing.T) {
 	if got := <-heard + <-heard; got != "7true7false" {
 		t.Errorf("heard %q, want that it went and came", got)
 	}
-	if err := sign(soon(t), b, m); keys.KindOf(err) != keys.PINRequired {
+	if err := sign(soon(t), b, m); fault.KindOf(err) != fault.PINRequired {
 		t.Errorf("exchanged: got %v, want pin-required", err)
 	}
 }
@@ -414,13 +415,13 @@ func TestScannerCrashes(t *testing.T) {
 	waitUntil(t, func() bool { return s.watches() > 0 })
 	changes := atomic.Int32{}
 	b.OnChange(func(string, bool) { changes.Add(1) })
-	for _, fault := range []string{"crash", "noise", "wrong-id"} {
+	for _, flaw := range []string{"crash", "noise", "wrong-id"} {
 		before, watches := s.starts(), s.watches()
-		s.order(wire.Readers, fault)
+		s.order(wire.Readers, flaw)
 		s.kill(b.Workers()[0]) // so that it asks anew
 		waitUntil(t, func() bool { return s.starts() >= before+2 && s.watches() > watches })
 		if err := sign(soon(t), b, m); err != nil {
-			t.Errorf("%s: %v", fault, err)
+			t.Errorf("%s: %v", flaw, err)
 		}
 	}
 	if changes.Load() != 0 {
@@ -457,8 +458,8 @@ func TestLogIsBounded(t *testing.T) {
 	var log lockedBuilder
 	b := s.open(t, func(c *piv.Config) { c.Log = slog.New(slog.NewTextHandler(&log, nil)) })
 	m := s.create(b, keys.OnCard{})
-	for _, fault := range []string{"chatter", "chatter in lines"} {
-		s.order(wire.Sign, fault)
+	for _, flaw := range []string{"chatter", "chatter in lines"} {
+		s.order(wire.Sign, flaw)
 		if err := sign(soon(t), b, m); err != nil {
 			t.Error(err)
 		}
@@ -495,8 +496,8 @@ func TestNoLeaks(t *testing.T) {
 	for range 3 {
 		b := s.open(t, impatient)
 		m := s.create(b, keys.OnCard{Slot: "9a", Overwrite: true})
-		for _, fault := range []string{"crash", "hang", "noise", "close"} {
-			s.order(wire.Sign, fault)
+		for _, flaw := range []string{"crash", "hang", "noise", "close"} {
+			s.order(wire.Sign, flaw)
 			_ = sign(soon(t), b, m) // what becomes of it is another test's
 		}
 		pids := b.Workers()

@@ -5,7 +5,8 @@ import (
 	"errors"
 	"fmt"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
 	"holdfast/piv/attestation"
 	"holdfast/piv/wire"
 )
@@ -92,7 +93,7 @@ func (p *PIV) attests(c card, f9 []byte) error {
 
 // silent is the error of a reply in which something is missing.
 func silent(what string) error {
-	return &keys.Error{Kind: keys.DeviceFailed, Message: "the card says nothing of " + what}
+	return &fault.Error{Kind: fault.DeviceFailed, Message: "the card says nothing of " + what}
 }
 
 // freeSlot returns a slot with nothing in it. 9c, 9d and 9e are for signatures of
@@ -103,7 +104,7 @@ func silent(what string) error {
 func freeSlot(found *keys.Card, c card) (string, error) {
 	version, err := attestation.ParseFirmware(c.firmware)
 	if err != nil || version.Less(attestation.Firmware{Major: 5, Minor: 3}) {
-		return "", &keys.Error{Kind: keys.BadRequest, Message: fmt.Sprintf("card %d, of firmware %s, cannot tell which of its slots are empty", c.serial, c.firmware),
+		return "", &fault.Error{Kind: fault.BadRequest, Message: fmt.Sprintf("card %d, of firmware %s, cannot tell which of its slots are empty", c.serial, c.firmware),
 			Hint: "name one whose key may be lost: --slot 9a --overwrite"}
 	}
 	taken := map[string]bool{}
@@ -118,7 +119,7 @@ func freeSlot(found *keys.Card, c card) (string, error) {
 			return slot, nil
 		}
 	}
-	return "", &keys.Error{Kind: keys.Busy, Message: fmt.Sprintf("card %d has no free slot", c.serial), Hint: "name one to reuse: --slot 9a --overwrite"}
+	return "", &fault.Error{Kind: fault.Busy, Message: fmt.Sprintf("card %d has no free slot", c.serial), Hint: "name one to reuse: --slot 9a --overwrite"}
 }
 
 // made checks what the card says of the key that it made.
@@ -134,7 +135,7 @@ func (p *PIV) made(c card, t keys.Template, request wire.Request, reply *wire.Re
 		return keys.Material{}, err
 	}
 	if k.algorithm != t.Algorithm || k.bits != request.RSABits {
-		return keys.Material{}, &keys.Error{Kind: keys.KeyMismatch, Message: "the card made another kind of key than it was asked for"}
+		return keys.Material{}, &fault.Error{Kind: fault.KeyMismatch, Message: "the card made another kind of key than it was asked for"}
 	}
 	err := k.proven(p.config.Roots)
 	if err != nil && !t.Card.AllowUnattested {

@@ -13,7 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
 	"holdfast/piv"
 	"holdfast/piv/attestation"
 	"holdfast/test/pivcard"
@@ -55,18 +56,18 @@ func TestCreatePlaces(t *testing.T) {
 	made := cards[0].Count(pivcard.Generate)
 	for name, test := range map[string]struct {
 		change func(*keys.Template)
-		want   keys.Kind
+		want   fault.Kind
 	}{
-		"taken":               {func(t *keys.Template) { t.Card.Slot = "9a" }, keys.BadRequest},
-		"no slot for keys":    {func(t *keys.Template) { t.Card.Slot = "f9" }, keys.BadRequest},
-		"policy":              {func(t *keys.Template) { t.Card.TouchPolicy = keys.PolicyOnce }, keys.BadRequest},
-		"PIN without use":     {func(t *keys.Template) { t.PIN, t.Card.PINPolicy = []byte(rightPIN), keys.PolicyNever }, keys.BadRequest},
-		"two PINs":            {func(t *keys.Template) { t.PIN = []byte(wrongPIN) }, keys.BadRequest},
-		"no PIN":              {func(t *keys.Template) { t.Card.PIN = nil }, keys.PINRequired},
-		"wrong PIN":           {func(t *keys.Template) { t.Card.PIN = []byte(wrongPIN) }, keys.PINRequired},
-		"other card":          {func(t *keys.Template) { t.Card.Serial = 9 }, keys.DeviceAbsent},
-		"wrong management":    {func(t *keys.Template) { t.Card.ManagementKey = make([]byte, 24) }, keys.BadRequest},
-		"RSA that is too big": {func(t *keys.Template) { t.Algorithm, t.RSABits = keys.RS256, 4096 }, keys.Unsupported},
+		"taken":               {func(t *keys.Template) { t.Card.Slot = "9a" }, fault.BadRequest},
+		"no slot for keys":    {func(t *keys.Template) { t.Card.Slot = "f9" }, fault.BadRequest},
+		"policy":              {func(t *keys.Template) { t.Card.TouchPolicy = keys.PolicyOnce }, fault.BadRequest},
+		"PIN without use":     {func(t *keys.Template) { t.PIN, t.Card.PINPolicy = []byte(rightPIN), keys.PolicyNever }, fault.BadRequest},
+		"two PINs":            {func(t *keys.Template) { t.PIN = []byte(wrongPIN) }, fault.BadRequest},
+		"no PIN":              {func(t *keys.Template) { t.Card.PIN = nil }, fault.PINRequired},
+		"wrong PIN":           {func(t *keys.Template) { t.Card.PIN = []byte(wrongPIN) }, fault.PINRequired},
+		"other card":          {func(t *keys.Template) { t.Card.Serial = 9 }, fault.DeviceAbsent},
+		"wrong management":    {func(t *keys.Template) { t.Card.ManagementKey = make([]byte, 24) }, fault.BadRequest},
+		"RSA that is too big": {func(t *keys.Template) { t.Algorithm, t.RSABits = keys.RS256, 4096 }, fault.Unsupported},
 	} {
 		template := keys.Template{Purpose: keys.TLSClient, Algorithm: keys.ES256, Card: keys.OnCard{PIN: []byte(rightPIN)}}
 		test.change(&template)
@@ -85,7 +86,7 @@ func TestFactoryCard(t *testing.T) {
 	rig.Insert(card)
 	b := openPIV(t, config(t, rig))
 	_, err := b.Create(soon(t), keys.Template{Purpose: keys.TLSClient, Algorithm: keys.ES256, Card: keys.OnCard{PIN: []byte("123456")}})
-	wantError(t, "create", err, keys.BadRequest, "factory", "holdfast piv setup --card 1")
+	wantError(t, "create", err, fault.BadRequest, "factory", "holdfast piv setup --card 1")
 	list, err := b.Cards(soon(t))
 	if err != nil || len(list) != 1 || len(list[0].Notes) < 1 || !strings.Contains(list[0].Notes[0].Message, "PIN, PUK and management key") || list[0].Attests == nil || !*list[0].Attests || list[0].DefaultPIN == nil || !*list[0].DefaultPIN {
 		t.Fatalf("cards: %+v, %v, want a note on the factory's secrets, and that it attests before it has a key", list, err)
@@ -96,7 +97,7 @@ func TestFactoryCard(t *testing.T) {
 		"a short PIN":     {PIN: []byte("12345"), PUK: []byte(rightPUK)},
 		"a malformed old": {PIN: []byte(rightPIN), PUK: []byte(rightPUK), OldPIN: []byte("1")},
 	} {
-		wantError(t, name, b.SetUp(soon(t), 1, s), keys.BadRequest)
+		wantError(t, name, b.SetUp(soon(t), 1, s), fault.BadRequest)
 	}
 	setUp(t, b, 1)
 	m := create(t, b, keys.OnCard{})
@@ -133,7 +134,7 @@ func TestAttestation(t *testing.T) {
 	} {
 		card.Forge(forge)
 		_, err := b.Create(soon(t), ask)
-		wantError(t, name, err, keys.KeyMismatch, "a new key is in slot 9a of card 1", "holdfast key adopt NAME --slot 9a")
+		wantError(t, name, err, fault.KeyMismatch, "a new key is in slot 9a of card 1", "holdfast key adopt NAME --slot 9a")
 		card.Forge(nil)
 	}
 	b.Close() // lets go of the card
@@ -142,7 +143,7 @@ func TestAttestation(t *testing.T) {
 	strict := openPIV(t, c)
 	card.Forget()
 	_, err = strict.Create(soon(t), ask)
-	wantError(t, "a card that is not genuine", err, keys.KeyMismatch, "piv-roots")
+	wantError(t, "a card that is not genuine", err, fault.KeyMismatch, "piv-roots")
 	if n := card.Count(pivcard.Generate) + card.PINTries(); n != 0 {
 		t.Errorf("a card that is not genuine was sent %d GENERATE and VERIFY", n)
 	}
@@ -183,7 +184,7 @@ func TestAdopt(t *testing.T) {
 	other := keys.Material{Backend: "piv", Public: publicOf(t, private.Public())}
 	foreign := bytes.Replace(reencode(t, b, m, other.Public), []byte("Slot: 9a"), []byte("Slot: 83"), 1)
 	_, err = b.Import(soon(t), adopting(rightPIN), foreign, false)
-	wantError(t, "a key that was put into the card", err, keys.Unsupported, "prove")
+	wantError(t, "a key that was put into the card", err, fault.Unsupported, "prove")
 	m, err = b.Import(soon(t), adopting(rightPIN), foreign, true)
 	if err != nil || !m.Imported || m.Card.Attested || m.Card.Slot != "83" {
 		t.Fatalf("allowed: got %+v, %v, want it imported", m, err)
@@ -193,10 +194,10 @@ func TestAdopt(t *testing.T) {
 	}
 	empty := bytes.Replace(foreign, []byte("Slot: 83"), []byte("Slot: 95"), 1)
 	_, err = b.Import(soon(t), adopting(rightPIN), empty, true)
-	wantError(t, "an empty slot", err, keys.KeyLost)
+	wantError(t, "an empty slot", err, fault.KeyLost)
 	wrong := bytes.Replace(foreign, []byte("Slot: 83"), []byte("Slot: 9a"), 1)
 	_, err = b.Import(soon(t), adopting(rightPIN), wrong, true)
-	wantError(t, "another key in the slot", err, keys.KeyMismatch)
+	wantError(t, "another key in the slot", err, fault.KeyMismatch)
 }
 
 func adopting(pin string) keys.Template {
@@ -213,20 +214,20 @@ func TestAdoptWantsPIN(t *testing.T) {
 	}
 	cards[0].Forget()
 	_, err = b.Import(soon(t), keys.Template{Purpose: keys.TLSClient}, file, true)
-	wantError(t, "no PIN", err, keys.PINRequired, "card 1", "PIN")
+	wantError(t, "no PIN", err, fault.PINRequired, "card 1", "PIN")
 	_, err = b.Import(soon(t), adopting("12"), file, true)
-	wantError(t, "what is no PIN", err, keys.BadRequest)
+	wantError(t, "what is no PIN", err, fault.BadRequest)
 	if n := cards[0].PINTries(); n != 0 {
 		t.Errorf("the card was sent %d PINs", n)
 	}
 	_, err = b.Import(soon(t), adopting(wrongPIN), file, true)
-	wantError(t, "a wrong PIN", err, keys.PINRequired, "2 tries")
+	wantError(t, "a wrong PIN", err, fault.PINRequired, "2 tries")
 	if _, err = b.Import(soon(t), adopting(rightPIN), file, false); err != nil {
 		t.Errorf("the card's PIN: %v", err)
 	}
 	cards[0].SetPINLeft(1)
 	_, err = b.Import(soon(t), adopting(rightPIN), file, false)
-	wantError(t, "the last try", err, keys.PINBlocked)
+	wantError(t, "the last try", err, fault.PINBlocked)
 	if n := cards[0].PINTries(); n != 2 {
 		t.Errorf("the card was sent %d PINs, want 2", n)
 	}
@@ -245,18 +246,18 @@ func TestProve(t *testing.T) {
 		}
 	}
 	left(3)
-	wantError(t, "a wrong PIN", b.Prove(soon(t), 1, []byte(wrongPIN)), keys.PINRequired, "2 tries")
+	wantError(t, "a wrong PIN", b.Prove(soon(t), 1, []byte(wrongPIN)), fault.PINRequired, "2 tries")
 	left(2)
 	if err := b.Prove(soon(t), 1, []byte(rightPIN)); err != nil {
 		t.Error(err)
 	}
 	left(3)
-	wantError(t, "a key of the card", sign(soon(t), b, m), keys.PINRequired)
-	wantError(t, "another card", b.Prove(soon(t), 2, []byte(rightPIN)), keys.DeviceAbsent, "insert card 2")
-	wantError(t, "what is no PIN", b.Prove(soon(t), 1, []byte("12")), keys.BadRequest)
+	wantError(t, "a key of the card", sign(soon(t), b, m), fault.PINRequired)
+	wantError(t, "another card", b.Prove(soon(t), 2, []byte(rightPIN)), fault.DeviceAbsent, "insert card 2")
+	wantError(t, "what is no PIN", b.Prove(soon(t), 1, []byte("12")), fault.BadRequest)
 	cards[0].SetPINLeft(1)
 	left(1)
-	wantError(t, "the last try", b.Prove(soon(t), 1, []byte(rightPIN)), keys.PINBlocked, "unblock")
+	wantError(t, "the last try", b.Prove(soon(t), 1, []byte(rightPIN)), fault.PINBlocked, "unblock")
 	if n := cards[0].PINTries(); n != 2 {
 		t.Errorf("the card was sent %d PINs, want 2", n)
 	}
@@ -268,9 +269,9 @@ func TestKeyExchanged(t *testing.T) {
 	m := create(t, b, keys.OnCard{PINPolicy: keys.PolicyOnce})
 	create(t, b, keys.OnCard{Slot: "9a", Overwrite: true})
 	tries := cards[0].PINTries()
-	wantError(t, "check", b.Check(soon(t), m), keys.KeyMismatch)
+	wantError(t, "check", b.Check(soon(t), m), fault.KeyMismatch)
 	err := b.Unlock(soon(t), m, []byte(rightPIN), time.Now().Add(time.Hour))
-	wantError(t, "unlock", err, keys.KeyMismatch, "slot 9a", "another key")
+	wantError(t, "unlock", err, fault.KeyMismatch, "slot 9a", "another key")
 	if got := cards[0].PINTries(); got != tries {
 		t.Error("the PIN was sent for a key that is not there")
 	}
@@ -280,10 +281,10 @@ func TestKeyExchanged(t *testing.T) {
 func TestFirmware(t *testing.T) {
 	for firmware, test := range map[pivcard.Firmware]struct {
 		bits int
-		want keys.Kind
+		want fault.Kind
 	}{
-		{4, 3, 4}: {2048, keys.Unsupported}, // ROCA
-		{5, 4, 3}: {3072, keys.Unsupported},
+		{4, 3, 4}: {2048, fault.Unsupported}, // ROCA
+		{5, 4, 3}: {3072, fault.Unsupported},
 		{5, 7, 1}: {3072, ""},
 	} {
 		rig := pivcard.Start(t, 2)
@@ -296,10 +297,10 @@ func TestFirmware(t *testing.T) {
 		if !firmware.AtLeast(pivcard.Firmware{5, 3, 0}) {
 			ask := keys.Template{Purpose: keys.TLSClient, Algorithm: keys.ES256, Card: keys.OnCard{PIN: []byte(rightPIN)}}
 			_, err := b.Create(soon(t), ask)
-			wantError(t, firmware.String()+": any slot", err, keys.BadRequest, "cannot tell which of its slots are empty", "--slot")
+			wantError(t, firmware.String()+": any slot", err, fault.BadRequest, "cannot tell which of its slots are empty", "--slot")
 			ask.Card.Slot = "82"
 			_, err = b.Create(soon(t), ask)
-			wantError(t, firmware.String()+": a slot that may be full", err, keys.BadRequest, "cannot tell whether slot 82 is empty", "--overwrite")
+			wantError(t, firmware.String()+": a slot that may be full", err, fault.BadRequest, "cannot tell whether slot 82 is empty", "--overwrite")
 			o.Slot, o.Overwrite = "82", true
 		}
 		m := create(t, b, o)

@@ -5,7 +5,8 @@ import (
 	"encoding/pem"
 	"strconv"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
 )
 
 // The exchange format is a PEM block (RFC 7468 has no headers; these are of RFC
@@ -61,7 +62,7 @@ func parseFile(file []byte) (reference, error) {
 }
 
 func badFile(fact string) error {
-	return &keys.Error{Kind: keys.BadRequest, Message: "this is not the file of a key on a card: " + fact, Hint: "holdfast key adopt NAME --slot 9a"}
+	return &fault.Error{Kind: fault.BadRequest, Message: "this is not the file of a key on a card: " + fact, Hint: "holdfast key adopt NAME --slot 9a"}
 }
 
 // Export returns a file that names the key's card and slot, and its public key.

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/keys"
 	"holdfast/piv"
 	"holdfast/test/pivcard"
 )

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
 )
 
 // unitOf is the name of a card as a unit: see keys.Divided.
@@ -103,7 +103,7 @@ func (s *scanner) lookAgain() bool {
 	}
 	found := false
 	for _, r := range s.readers {
-		if r.fault != nil && r.fault.Kind == keys.Busy && s.retry(r) {
+		if r.fault != nil && r.fault.Kind == fault.Busy && s.retry(r) {
 			r.awaited, found = true, true
 		}
 	}
@@ -126,9 +126,9 @@ func (s *scanner) choose(serial uint32) (card, error) {
 		return card{}, s.fault
 	}
 	if serial == 0 && len(there) > 0 {
-		return card{}, &keys.Error{Kind: keys.BadRequest, Message: "there is more than one card: " + serials(there), Hint: "say which one: --card SERIAL"}
+		return card{}, &fault.Error{Kind: fault.BadRequest, Message: "there is more than one card: " + serials(there), Hint: "say which one: --card SERIAL"}
 	}
-	if e := s.obstacle(); e != nil && (len(there) == 0 || e.Kind != keys.DeviceAbsent) {
+	if e := s.obstacle(); e != nil && (len(there) == 0 || e.Kind != fault.DeviceAbsent) {
 		return card{}, e
 	}
 	return card{}, s.missing(serial, there)
@@ -142,21 +142,21 @@ func (s *scanner) missing(serial uint32, there []*reader) error {
 	}
 	switch {
 	case len(there) == 1:
-		return &keys.Error{Kind: keys.KeyMismatch, Message: fmt.Sprintf("the key is on card %d, in the reader is card %d", serial, there[0].serial), Hint: hint}
+		return &fault.Error{Kind: fault.KeyMismatch, Message: fmt.Sprintf("the key is on card %d, in the reader is card %d", serial, there[0].serial), Hint: hint}
 	case len(there) > 1:
-		return &keys.Error{Kind: keys.KeyMismatch, Message: fmt.Sprintf("the key is on card %d, in the readers are cards %s", serial, serials(there)), Hint: hint}
+		return &fault.Error{Kind: fault.KeyMismatch, Message: fmt.Sprintf("the key is on card %d, in the readers are cards %s", serial, serials(there)), Hint: hint}
 	case len(s.readers) == 0:
-		return &keys.Error{Kind: keys.DeviceAbsent, Message: "there is no card reader", Hint: hint}
+		return &fault.Error{Kind: fault.DeviceAbsent, Message: "there is no card reader", Hint: hint}
 	}
-	return &keys.Error{Kind: keys.DeviceAbsent, Message: "there is no card in the reader", Hint: hint}
+	return &fault.Error{Kind: fault.DeviceAbsent, Message: "there is no card in the reader", Hint: hint}
 }
 
 // obstacle returns why some card is not known, preferring what can pass. s.mu is
 // held.
-func (s *scanner) obstacle() *keys.Error {
-	var worst *keys.Error
+func (s *scanner) obstacle() *fault.Error {
+	var worst *fault.Error
 	for _, r := range s.byName() {
-		if r.fault != nil && (worst == nil || r.fault.Kind == keys.Busy || worst.Kind == keys.DeviceAbsent) {
+		if r.fault != nil && (worst == nil || r.fault.Kind == fault.Busy || worst.Kind == fault.DeviceAbsent) {
 			worst = r.fault
 		}
 	}

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
 	"holdfast/piv/wire"
 )
 
@@ -106,7 +106,7 @@ func (k *keeper) running(ctx context.Context) (*child, error) {
 	c, err := startChild(k.config)
 	if err != nil {
 		k.rest()
-		return nil, &keys.Error{Kind: keys.DeviceAbsent, Message: "the program for cards cannot be started", Hint: "install holdfast-piv, or set piv-program", Err: err}
+		return nil, &fault.Error{Kind: fault.DeviceAbsent, Message: "the program for cards cannot be started", Hint: "install holdfast-piv, or set piv-program", Err: err}
 	}
 	k.now = c
 	return c, nil
@@ -186,12 +186,12 @@ func (k *keeper) shut() *child {
 }
 
 func errClosed() error {
-	return &keys.Error{Kind: keys.DeviceAbsent, Message: "the card is gone, or the backend is closed", Hint: "insert the card"}
+	return &fault.Error{Kind: fault.DeviceAbsent, Message: "the card is gone, or the backend is closed", Hint: "insert the card"}
 }
 
 // tooLate is the error of a call whose context has ended.
 func tooLate(ctx context.Context) error {
-	return &keys.Error{Kind: keys.Deadline, Message: "the card did not answer in time", Err: context.Cause(ctx)}
+	return &fault.Error{Kind: fault.Deadline, Message: "the card did not answer in time", Err: context.Cause(ctx)}
 }
 
 // asKeys says what a child's end means to a caller.
@@ -200,11 +200,11 @@ func asKeys(err error) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, errLate):
-		return &keys.Error{Kind: keys.Deadline, Message: "the card did not answer in time", Hint: hintHangs, Err: err}
+		return &fault.Error{Kind: fault.Deadline, Message: "the card did not answer in time", Hint: hintHangs, Err: err}
 	case errors.Is(err, errStopped):
-		return &keys.Error{Kind: keys.DeviceAbsent, Message: "the card was removed, or the backend is closed", Hint: "insert the card", Err: err}
+		return &fault.Error{Kind: fault.DeviceAbsent, Message: "the card was removed, or the backend is closed", Hint: "insert the card", Err: err}
 	}
-	return &keys.Error{Kind: keys.DeviceFailed, Message: "the process that speaks to the card ended", Hint: "try again; the agent's log says more", Err: err}
+	return &fault.Error{Kind: fault.DeviceFailed, Message: "the process that speaks to the card ended", Hint: "try again; the agent's log says more", Err: err}
 }
 
 const hintHangs = "take the card out and put it in again"

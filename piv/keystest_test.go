@@ -3,8 +3,8 @@ package piv_test
 import (
 	"testing"
 
-	"holdfast/agent/keys"
-	"holdfast/agent/keys/keystest"
+	"holdfast/internal/keys"
+	"holdfast/internal/keys/keystest"
 	"holdfast/piv"
 	"holdfast/test/pivcard"
 )

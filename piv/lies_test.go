@@ -5,7 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
 	"holdfast/piv/wire"
 )
 
@@ -27,14 +28,14 @@ func TestCardLies(t *testing.T) {
 		wire.Generate: func() error { _, err := b.Create(soon(t), ask); return err },
 		wire.Slot:     func() error { return b.Check(soon(t), m) },
 	}
-	for op, lies := range map[wire.Op]map[string]keys.Kind{
+	for op, lies := range map[wire.Op]map[string]fault.Kind{
 		wire.Generate: {
-			"lie: PIN policy": keys.KeyMismatch, "lie: touch policy": keys.KeyMismatch, "lie: no key": keys.KeyMismatch, "lie: bad key": keys.KeyMismatch,
-			"lie: no slot": keys.DeviceFailed, "lie: P-384": keys.KeyMismatch,
+			"lie: PIN policy": fault.KeyMismatch, "lie: touch policy": fault.KeyMismatch, "lie: no key": fault.KeyMismatch, "lie: bad key": fault.KeyMismatch,
+			"lie: no slot": fault.DeviceFailed, "lie: P-384": fault.KeyMismatch,
 		},
 		wire.Slot: {
-			"lie: PIN policy": keys.KeyMismatch, "lie: touch policy": keys.KeyMismatch, "lie: no key": keys.DeviceFailed, "lie: bad key": keys.KeyMismatch,
-			"lie: no slot": keys.DeviceFailed, "lie: P-384": keys.KeyMismatch,
+			"lie: PIN policy": fault.KeyMismatch, "lie: touch policy": fault.KeyMismatch, "lie: no key": fault.DeviceFailed, "lie: bad key": fault.KeyMismatch,
+			"lie: no slot": fault.DeviceFailed, "lie: P-384": fault.KeyMismatch,
 		},
 	} {
 		for lie, want := range lies {
@@ -47,13 +48,13 @@ func TestCardLies(t *testing.T) {
 		t.Fatal(err)
 	}
 	ask.Card.AllowUnattested = false
-	wantError(t, "no statement", calls[wire.Generate](), keys.Unsupported, "--allow-unattested")
+	wantError(t, "no statement", calls[wire.Generate](), fault.Unsupported, "--allow-unattested")
 	s.order(wire.Slot, "lie: no slot")
 	_, err = b.Import(soon(t), adopting(rightPIN), file, true)
-	wantError(t, "adopting nothing", err, keys.DeviceFailed)
+	wantError(t, "adopting nothing", err, fault.DeviceFailed)
 	s.order(wire.Inspect, "empty")
 	ask.Card.Slot = ""
-	wantError(t, "a card that says nothing of itself", calls[wire.Generate](), keys.DeviceFailed)
+	wantError(t, "a card that says nothing of itself", calls[wire.Generate](), fault.DeviceFailed)
 	s.order(wire.Inspect, "empty")
 	if list, err := b.Cards(soon(t)); err != nil || len(list) != 1 || list[0].State != keys.StateFailed || list[0].Reason == "" {
 		t.Errorf("cards: %+v, %v, want one that failed", list, err)
@@ -86,7 +87,7 @@ func TestFull(t *testing.T) {
 		s.create(b, keys.OnCard{})
 	}
 	_, err := b.Create(soon(t), keys.Template{Purpose: keys.TLSClient, Algorithm: keys.ES256, Card: keys.OnCard{PIN: []byte(rightPIN), AllowUnattested: true}})
-	wantError(t, "the 22nd key", err, keys.Busy, "no free slot", "--overwrite")
+	wantError(t, "the 22nd key", err, fault.Busy, "no free slot", "--overwrite")
 }
 
 // TestNoSerial: a card without a serial number is told of, and not used.
@@ -113,9 +114,9 @@ func TestClosed(t *testing.T) {
 		"sign": sign(soon(t), b, m), "check": b.Check(soon(t), m), "change": b.ChangePIN(soon(t), 7, []byte(rightPIN), []byte(wrongPIN)),
 		"unlock": b.Unlock(soon(t), m, []byte(rightPIN), time.Now().Add(time.Hour)),
 	} {
-		wantError(t, name, err, keys.DeviceAbsent, "closed")
+		wantError(t, name, err, fault.DeviceAbsent, "closed")
 	}
-	if _, err := b.Cards(soon(t)); keys.KindOf(err) != keys.DeviceAbsent {
+	if _, err := b.Cards(soon(t)); fault.KindOf(err) != fault.DeviceAbsent {
 		t.Errorf("cards: got %v, want device-absent", err)
 	}
 	if s.starts() != starts || time.Since(begun) > time.Second {

@@ -7,7 +7,8 @@ import (
 	"errors"
 	"fmt"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
 	"holdfast/piv/wire"
 )
 
@@ -47,7 +48,7 @@ func (p *PIV) change(ctx context.Context, serial uint32, what string, request wi
 		}
 	}
 	if factory[what] == string(request.New) {
-		return &keys.Error{Kind: keys.BadRequest, Message: fmt.Sprintf("the new %s is the factory's, which everybody knows", what), Hint: "choose another one"}
+		return &fault.Error{Kind: fault.BadRequest, Message: fmt.Sprintf("the new %s is the factory's, which everybody knows", what), Hint: "choose another one"}
 	}
 	return p.manage(ctx, serial, request)
 }
@@ -71,10 +72,10 @@ func (p *PIV) manage(ctx context.Context, serial uint32, request wire.Request) e
 
 // aboutCard rewords an error that is about a key: a whole card was meant.
 func aboutCard(err error, serial uint32) error {
-	if keys.KindOf(err) != keys.KeyMismatch || errors.Is(err, errTwins) {
+	if fault.KindOf(err) != fault.KeyMismatch || errors.Is(err, errTwins) {
 		return err
 	}
-	return &keys.Error{Kind: keys.DeviceAbsent, Message: fmt.Sprintf("card %d is in no reader", serial), Hint: fmt.Sprintf("insert card %d", serial)}
+	return &fault.Error{Kind: fault.DeviceAbsent, Message: fmt.Sprintf("card %d is in no reader", serial), Hint: fmt.Sprintf("insert card %d", serial)}
 }
 
 // SetUp implements keys.CardHolder. A new management key is made in any case.
@@ -92,7 +93,7 @@ func (p *PIV) SetUp(ctx context.Context, serial uint32, s keys.CardSetUp) error 
 			}
 		}
 		if factory[secret.name] == string(secret.new) {
-			return &keys.Error{Kind: keys.BadRequest, Message: "the new " + secret.name + " is the factory's, which everybody knows", Hint: "choose another one"}
+			return &fault.Error{Kind: fault.BadRequest, Message: "the new " + secret.name + " is the factory's, which everybody knows", Hint: "choose another one"}
 		}
 	}
 	return p.manage(ctx, serial, wire.Request{
@@ -124,7 +125,7 @@ func (p *PIV) StoreCertificate(ctx context.Context, m keys.Material, certificate
 		return err
 	}
 	if len(pin) == 0 && !c.worker.usable(k.id) {
-		return &keys.Error{Kind: keys.PINRequired, Message: fmt.Sprintf("card %d wants its PIN before it stores a certificate", k.Serial), Hint: "unlock the key, or give the PIN"}
+		return &fault.Error{Kind: fault.PINRequired, Message: fmt.Sprintf("card %d wants its PIN before it stores a certificate", k.Serial), Hint: "unlock the key, or give the PIN"}
 	}
 	_, _, err = c.worker.ask(ctx, k.Serial, wire.Request{
 		Op: wire.Certificate, Slot: k.Slot, Public: k.public, PINPolicy: k.PINPolicy, Certificate: certificate, PIN: pin,
@@ -135,15 +136,15 @@ func (p *PIV) StoreCertificate(ctx context.Context, m keys.Material, certificate
 // certifiedBy refuses what is no certificate of the key.
 func (k *key) certifiedBy(der []byte) error {
 	if len(der) > maxCertificate {
-		return &keys.Error{Kind: keys.BadRequest, Message: fmt.Sprintf("a certificate of %d bytes does not fit on a card", len(der))}
+		return &fault.Error{Kind: fault.BadRequest, Message: fmt.Sprintf("a certificate of %d bytes does not fit on a card", len(der))}
 	}
 	certificate, err := x509.ParseCertificate(der)
 	if err != nil {
-		return &keys.Error{Kind: keys.BadRequest, Message: "the certificate cannot be read", Err: err}
+		return &fault.Error{Kind: fault.BadRequest, Message: "the certificate cannot be read", Err: err}
 	}
 	public, err := x509.MarshalPKIXPublicKey(certificate.PublicKey)
 	if err != nil || !bytes.Equal(public, k.public) {
-		return &keys.Error{Kind: keys.KeyMismatch, Message: "the certificate is about another key"}
+		return &fault.Error{Kind: fault.KeyMismatch, Message: "the certificate is about another key"}
 	}
 	return nil
 }

@@ -6,7 +6,8 @@ import (
 	"fmt"
 	"slices"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
 	"holdfast/piv/attestation"
 )
 
@@ -57,7 +58,7 @@ func (r *record) place() *keys.Place {
 // would not have written: whatever it says elsewhere must be what its record says.
 func parse(m keys.Material) (*key, error) {
 	if m.Backend != Backend {
-		return nil, &keys.Error{Kind: keys.BadRequest, Message: "the key is not on a card"}
+		return nil, &fault.Error{Kind: fault.BadRequest, Message: "the key is not on a card"}
 	}
 	k := &key{public: m.Public}
 	if err := k.parseRecord(m.Device); err != nil {
@@ -77,7 +78,7 @@ func parse(m keys.Material) (*key, error) {
 }
 
 func damaged(err error) error {
-	return &keys.Error{Kind: keys.BadRequest, Message: "the key's record is damaged", Err: err}
+	return &fault.Error{Kind: fault.BadRequest, Message: "the key's record is damaged", Err: err}
 }
 
 func (k *key) parseRecord(text []byte) error {

@@ -10,7 +10,8 @@ import (
 	"strings"
 	"testing"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
 )
 
 func newPublic(t testing.TB) []byte {
@@ -84,7 +85,7 @@ func TestMaterial(t *testing.T) {
 	} {
 		bad := newMaterial(t)
 		change(&bad)
-		if _, err := parse(bad); keys.KindOf(err) != keys.BadRequest {
+		if _, err := parse(bad); fault.KindOf(err) != fault.BadRequest {
 			t.Errorf("%s: got %v, want bad-request", name, err)
 		}
 	}
@@ -104,7 +105,7 @@ func FuzzMaterial(f *testing.F) {
 		m.Device = device
 		k, err := parse(m)
 		if err != nil {
-			if keys.KindOf(err) != keys.BadRequest {
+			if fault.KindOf(err) != fault.BadRequest {
 				t.Errorf("got %v, want bad-request", err)
 			}
 			return
@@ -137,7 +138,7 @@ func TestFile(t *testing.T) {
 		"too long": append(bytes.Clone(file), bytes.Repeat([]byte("\n"), maxFile)...),
 		"no key":   reference{7, "9a", []byte("no key")}.encode(),
 	} {
-		if _, err := parseFile(bad); keys.KindOf(err) != keys.BadRequest {
+		if _, err := parseFile(bad); fault.KindOf(err) != fault.BadRequest {
 			t.Errorf("%s: got %v, want bad-request", name, err)
 		}
 	}
@@ -154,7 +155,7 @@ func FuzzFile(f *testing.F) {
 	f.Fuzz(func(t *testing.T, file []byte) {
 		r, err := parseFile(file)
 		if err != nil {
-			if keys.KindOf(err) != keys.BadRequest {
+			if fault.KindOf(err) != fault.BadRequest {
 				t.Errorf("got %v, want bad-request", err)
 			}
 			return

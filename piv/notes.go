@@ -4,17 +4,18 @@ import (
 	"fmt"
 	"strings"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
 	"holdfast/piv/attestation"
 )
 
 // spent returns an error when no PIN is sent to the card any more: nil tries are
 // not known.
-func spent(serial uint32, pin, puk *int) *keys.Error {
+func spent(serial uint32, pin, puk *int) *fault.Error {
 	if pin == nil || *pin > 1 {
 		return nil
 	}
-	e := &keys.Error{Kind: keys.PINBlocked, Message: "the card's PIN is blocked", Hint: fmt.Sprintf("holdfast piv unblock --card %d", serial)}
+	e := &fault.Error{Kind: fault.PINBlocked, Message: "the card's PIN is blocked", Hint: fmt.Sprintf("holdfast piv unblock --card %d", serial)}
 	if *pin == 1 {
 		e.Message = "the card's PIN has one try left, which is not spent"
 	}

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/keys"
 )
 
 // TestNotes: what is said of a card, in one note for each fact, and nothing that

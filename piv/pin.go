@@ -5,7 +5,8 @@ import (
 	"sync"
 	"time"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
 	"holdfast/piv/wire"
 )
 
@@ -13,7 +14,7 @@ const hintUnlock = "holdfast unlock NAME"
 
 // needPIN is the answer for a key that is locked.
 func needPIN() error {
-	return &keys.Error{Kind: keys.PINRequired, Message: "the key is locked with its card's PIN", Hint: hintUnlock}
+	return &fault.Error{Kind: fault.PINRequired, Message: "the key is locked with its card's PIN", Hint: hintUnlock}
 }
 
 // Unlock proves the card's PIN and lets Sign use this one key until the given
@@ -28,7 +29,7 @@ func (p *PIV) Unlock(ctx context.Context, m keys.Material, pin []byte, until tim
 		return err
 	}
 	if !k.wantsPIN() || !time.Now().Round(0).Before(until.Round(0)) {
-		return &keys.Error{Kind: keys.BadRequest, Message: "the key has no PIN, or the time to unlock it for is over"}
+		return &fault.Error{Kind: fault.BadRequest, Message: "the key has no PIN, or the time to unlock it for is over"}
 	}
 	r, err := p.scanner.find(ctx, k.Serial)
 	if err != nil {
@@ -43,7 +44,7 @@ func (p *PIV) Unlock(ctx context.Context, m keys.Material, pin []byte, until tim
 	}
 	if !r.worker.keep(k.id, until, c, epoch) {
 		r.worker.lock(k.Slot)
-		return &keys.Error{Kind: keys.Busy, Message: "the key was locked while it was being unlocked", Hint: "unlock it again"}
+		return &fault.Error{Kind: fault.Busy, Message: "the key was locked while it was being unlocked", Hint: "unlock it again"}
 	}
 	return nil
 }

@@ -12,7 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
 	"holdfast/piv"
 	"holdfast/test/pivcard"
 )
@@ -30,18 +31,18 @@ func TestPINStates(t *testing.T) {
 	for _, test := range []struct {
 		left  int
 		pin   string
-		want  keys.Kind
+		want  fault.Kind
 		says  string
 		sent  int
 		after int
 	}{
-		{3, wrongPIN, keys.PINRequired, "2 tries", 1, 2},
-		{2, wrongPIN, keys.PINRequired, "one try", 1, 1},
-		{1, wrongPIN, keys.PINBlocked, "unblock", 0, 1},
-		{1, rightPIN, keys.PINBlocked, "unblock", 0, 1},
-		{0, rightPIN, keys.PINBlocked, "unblock", 0, 0},
+		{3, wrongPIN, fault.PINRequired, "2 tries", 1, 2},
+		{2, wrongPIN, fault.PINRequired, "one try", 1, 1},
+		{1, wrongPIN, fault.PINBlocked, "unblock", 0, 1},
+		{1, rightPIN, fault.PINBlocked, "unblock", 0, 1},
+		{0, rightPIN, fault.PINBlocked, "unblock", 0, 0},
 		{2, rightPIN, "", "", 1, 3},
-		{3, "12345", keys.BadRequest, "6 to 8", 0, 3},
+		{3, "12345", fault.BadRequest, "6 to 8", 0, 3},
 	} {
 		b.Lock(nil)
 		card.SetPINLeft(test.left)
@@ -70,11 +71,11 @@ func TestPINPolicies(t *testing.T) {
 	once := create(t, b, keys.OnCard{PINPolicy: keys.PolicyOnce})
 	always := create(t, b, keys.OnCard{PINPolicy: keys.PolicyAlways})
 	never := create(t, b, keys.OnCard{PINPolicy: keys.PolicyNever})
-	if err := unlockErr(t, b, never, rightPIN); keys.KindOf(err) != keys.BadRequest {
+	if err := unlockErr(t, b, never, rightPIN); fault.KindOf(err) != fault.BadRequest {
 		t.Errorf("a key without a PIN: got %v, want bad-request", err)
 	}
 	unlock(t, b, once)
-	wantError(t, "another key of the card", sign(soon(t), b, always), keys.PINRequired)
+	wantError(t, "another key of the card", sign(soon(t), b, always), fault.PINRequired)
 	unlock(t, b, always)
 	for _, test := range []struct {
 		key  keys.Material
@@ -91,7 +92,7 @@ func TestPINPolicies(t *testing.T) {
 		}
 	}
 	b.Lock(&once)
-	wantError(t, "locked", sign(soon(t), b, once), keys.PINRequired)
+	wantError(t, "locked", sign(soon(t), b, once), fault.PINRequired)
 	if err := sign(soon(t), b, always); err != nil {
 		t.Errorf("the other key: %v", err)
 	}
@@ -108,30 +109,30 @@ func TestManage(t *testing.T) {
 	der := certificate(t, public)
 	strange := certificate(t, certificateKey(t))
 	ctx, pin, puk := soon(t), []byte(rightPIN), []byte(rightPUK)
-	step := func(what string, err error, kind keys.Kind, says ...string) {
+	step := func(what string, err error, kind fault.Kind, says ...string) {
 		t.Helper()
 		wantError(t, what, err, kind, says...)
 	}
-	step("certificate, locked", b.StoreCertificate(ctx, m, der, nil), keys.PINRequired, "PIN")
-	step("certificate of another key", b.StoreCertificate(ctx, m, strange, pin), keys.KeyMismatch)
-	step("no certificate", b.StoreCertificate(ctx, m, []byte("x"), pin), keys.BadRequest)
+	step("certificate, locked", b.StoreCertificate(ctx, m, der, nil), fault.PINRequired, "PIN")
+	step("certificate of another key", b.StoreCertificate(ctx, m, strange, pin), fault.KeyMismatch)
+	step("no certificate", b.StoreCertificate(ctx, m, []byte("x"), pin), fault.BadRequest)
 	step("certificate, PIN", b.StoreCertificate(ctx, m, der, pin), "")
 	unlock(t, b, m)
 	step("certificate, unlocked", b.StoreCertificate(ctx, m, der, nil), "")
-	step("change, wrong PIN", b.ChangePIN(ctx, 1, []byte(wrongPIN), []byte("New-P1N")), keys.PINRequired, "2 tries")
-	step("change, to the factory's", b.ChangePIN(ctx, 1, pin, []byte("123456")), keys.BadRequest)
+	step("change, wrong PIN", b.ChangePIN(ctx, 1, []byte(wrongPIN), []byte("New-P1N")), fault.PINRequired, "2 tries")
+	step("change, to the factory's", b.ChangePIN(ctx, 1, pin, []byte("123456")), fault.BadRequest)
 	step("change", b.ChangePIN(ctx, 1, pin, []byte("New-P1N")), "")
-	step("sign after a change", sign(ctx, b, m), keys.PINRequired)
-	step("the old PIN", unlockErr(t, b, m, rightPIN), keys.PINRequired)
+	step("sign after a change", sign(ctx, b, m), fault.PINRequired)
+	step("the old PIN", unlockErr(t, b, m, rightPIN), fault.PINRequired)
 	step("the new PIN", unlockErr(t, b, m, "New-P1N"), "")
 	step("sign", sign(ctx, b, m), "")
 	step("change the PUK", b.ChangePUK(ctx, 1, puk, []byte("New-PUK!")), "")
 	cards[0].SetPINLeft(0)
-	step("unblock, old PUK", b.Unblock(ctx, 1, puk, pin), keys.PINRequired)
+	step("unblock, old PUK", b.Unblock(ctx, 1, puk, pin), fault.PINRequired)
 	step("unblock", b.Unblock(ctx, 1, []byte("New-PUK!"), pin), "")
 	step("unblocked", unlockErr(t, b, m, rightPIN), "")
 	cards[0].SetPUKLeft(1)
-	step("the PUK's last try", b.Unblock(ctx, 1, []byte(wrongPIN), pin), keys.PINBlocked)
+	step("the PUK's last try", b.Unblock(ctx, 1, []byte(wrongPIN), pin), fault.PINBlocked)
 	list, err := b.Cards(ctx)
 	if err != nil || len(list) != 1 || list[0].State != keys.StateReady || len(list[0].Slots) != 1 || !bytes.Equal(list[0].Slots[0].Certificate, der) || *list[0].PUKTries != 1 {
 		t.Fatalf("cards: %+v, %v, want the certificate in its slot", list, err)

@@ -25,7 +25,8 @@ import (
 	"path/filepath"
 	"time"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
 	"holdfast/piv/attestation"
 )
 
@@ -63,7 +64,7 @@ var _ keys.CardHolder = (*PIV)(nil)
 // a card starts the first child.
 func Open(c Config) (*PIV, error) {
 	if !filepath.IsAbs(c.Program) {
-		return nil, &keys.Error{Kind: keys.BadRequest, Message: "the program for cards needs an absolute path", Hint: "piv-program: /usr/libexec/holdfast/holdfast-piv"}
+		return nil, &fault.Error{Kind: fault.BadRequest, Message: "the program for cards needs an absolute path", Hint: "piv-program: /usr/libexec/holdfast/holdfast-piv"}
 	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)

@@ -3,7 +3,7 @@ package piv
 import (
 	"time"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
 	"holdfast/piv/wire"
 )
 
@@ -17,12 +17,12 @@ type reader struct {
 	seen     wire.Reader
 	serial   uint32 // 0: not identified
 	firmware string
-	since    time.Time   // when it was identified, or failed to be
-	fault    *keys.Error // why the card could not be identified
-	tries    int         // that failed
-	looking  bool        // a child is identifying the card
-	awaited  bool        // somebody waits for how that ends
-	timer    *time.Timer // of the next try; nil before the first has failed
+	since    time.Time    // when it was identified, or failed to be
+	fault    *fault.Error // why the card could not be identified
+	tries    int          // that failed
+	looking  bool         // a child is identifying the card
+	awaited  bool         // somebody waits for how that ends
+	timer    *time.Timer  // of the next try; nil before the first has failed
 }
 
 func newReader(c Config, seen wire.Reader) *reader {
@@ -43,7 +43,7 @@ func (s *scanner) identify(r *reader) {
 			err = reply.Error.Keys()
 		}
 		if err == nil && reply.Serial == 0 {
-			err = &keys.Error{Kind: keys.DeviceFailed, Message: "the card in the reader " + quoted(r.name) + " has no serial number"}
+			err = &fault.Error{Kind: fault.DeviceFailed, Message: "the card in the reader " + quoted(r.name) + " has no serial number"}
 		}
 		s.identified(r, reply, err)
 		s.tell()
@@ -67,7 +67,7 @@ func (s *scanner) identified(r *reader, reply *wire.Reply, err error) {
 	r.fault = faultOf(r, err)
 	r.tries++
 	s.config.Log.Info("card not identified", "reader", r.name, "why", err, "tries", r.tries)
-	if r.fault.Kind == keys.DeviceAbsent && r.tries >= maxAbsent {
+	if r.fault.Kind == fault.DeviceAbsent && r.tries >= maxAbsent {
 		return
 	}
 	r.timer = time.AfterFunc(pauseAfter(r), func() {
@@ -96,20 +96,20 @@ const maxAbsent = 3
 // another program holds can become free at any time, and nothing tells.
 func pauseAfter(r *reader) time.Duration {
 	grown := 500 * time.Millisecond << min(r.tries-1, 10)
-	if r.fault.Kind == keys.Busy {
+	if r.fault.Kind == fault.Busy {
 		return min(grown, 4*time.Second)
 	}
 	return min(2*grown, time.Minute)
 }
 
 // faultOf says what it means that r's card could not be identified.
-func faultOf(r *reader, err error) *keys.Error {
-	e, ok := keys.AsError(err)
+func faultOf(r *reader, err error) *fault.Error {
+	e, ok := fault.AsError(err)
 	switch {
 	case !ok:
-		return &keys.Error{Kind: keys.DeviceFailed, Message: "the card in the reader " + quoted(r.name) + " cannot be read", Err: err}
-	case e.Kind == keys.Deadline:
-		return &keys.Error{Kind: keys.DeviceWedged, Message: "the card in the reader " + quoted(r.name) + " does not answer", Hint: hintHangs, Err: err}
+		return &fault.Error{Kind: fault.DeviceFailed, Message: "the card in the reader " + quoted(r.name) + " cannot be read", Err: err}
+	case e.Kind == fault.Deadline:
+		return &fault.Error{Kind: fault.DeviceWedged, Message: "the card in the reader " + quoted(r.name) + " does not answer", Hint: hintHangs, Err: err}
 	}
 	return e
 }

@@ -5,7 +5,8 @@ import (
 	"fmt"
 	"slices"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
 	"holdfast/piv/attestation"
 	"holdfast/piv/wire"
 )
@@ -25,7 +26,7 @@ func asked(t keys.Template) (wire.Request, error) {
 		request.RSABits = 2048
 	}
 	if !slices.Contains(capabilities("5.7.0"), keys.Capability{Algorithm: t.Algorithm, RSABits: request.RSABits}) {
-		return request, &keys.Error{Kind: keys.Unsupported, Message: fmt.Sprintf("no card makes %s keys of %d bits", t.Algorithm, t.RSABits), Hint: "use --algorithm ES256"}
+		return request, &fault.Error{Kind: fault.Unsupported, Message: fmt.Sprintf("no card makes %s keys of %d bits", t.Algorithm, t.RSABits), Hint: "use --algorithm ES256"}
 	}
 	var err error
 	if request.PIN, err = cardPIN(t); err != nil {
@@ -50,7 +51,7 @@ func cardPIN(t keys.Template) ([]byte, error) {
 		}
 	}
 	if len(t.PIN) > 0 && len(t.Card.PIN) > 0 && !bytes.Equal(t.PIN, t.Card.PIN) {
-		return nil, &keys.Error{Kind: keys.BadRequest, Message: "all keys of a card have the card's PIN, and two different ones were given"}
+		return nil, &fault.Error{Kind: fault.BadRequest, Message: "all keys of a card have the card's PIN, and two different ones were given"}
 	}
 	if len(t.Card.PIN) > 0 {
 		return t.Card.PIN, nil
@@ -70,11 +71,11 @@ func askedPolicies(t keys.Template, request *wire.Request) error {
 		request.TouchPolicy = keys.PolicyNever
 	}
 	if !slices.Contains(keys.PINPolicies(), request.PINPolicy) || !slices.Contains(keys.TouchPolicies(), request.TouchPolicy) {
-		return &keys.Error{Kind: keys.BadRequest, Message: fmt.Sprintf("policies %.20q and %.20q are not known", request.PINPolicy, request.TouchPolicy),
+		return &fault.Error{Kind: fault.BadRequest, Message: fmt.Sprintf("policies %.20q and %.20q are not known", request.PINPolicy, request.TouchPolicy),
 			Hint: "PIN: never, once, always; touch: never, always, cached"}
 	}
 	if request.PINPolicy == keys.PolicyNever && len(t.PIN) > 0 {
-		return &keys.Error{Kind: keys.BadRequest, Message: "a key with a PIN was asked for, and a policy that never wants one"}
+		return &fault.Error{Kind: fault.BadRequest, Message: "a key with a PIN was asked for, and a policy that never wants one"}
 	}
 	return nil
 }
@@ -82,7 +83,7 @@ func askedPolicies(t keys.Template, request *wire.Request) error {
 // able refuses what a card with this firmware cannot make, or not well.
 func able(firmware string, a keys.Algorithm, bits int) error {
 	if !slices.Contains(capabilities(firmware), keys.Capability{Algorithm: a, RSABits: bits}) {
-		return &keys.Error{Kind: keys.Unsupported, Message: fmt.Sprintf("a card with firmware %s makes no %s keys of %d bits", firmware, a, bits),
+		return &fault.Error{Kind: fault.Unsupported, Message: fmt.Sprintf("a card with firmware %s makes no %s keys of %d bits", firmware, a, bits),
 			Hint: "use --algorithm ES256"}
 	}
 	return weak(firmware, a)
@@ -92,7 +93,7 @@ func able(firmware string, a keys.Algorithm, bits int) error {
 func weak(firmware string, a keys.Algorithm) error {
 	for _, note := range attestation.Warnings(firmware, a) {
 		if note.Weak {
-			return &keys.Error{Kind: keys.Unsupported, Message: note.Message, Hint: note.Hint}
+			return &fault.Error{Kind: fault.Unsupported, Message: note.Message, Hint: note.Hint}
 		}
 	}
 	return nil

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/keys"
 	"holdfast/piv"
 	"holdfast/piv/attestation"
 	"holdfast/test/pivcard"

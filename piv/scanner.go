@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
 	"holdfast/piv/wire"
 )
 
@@ -25,7 +25,7 @@ type scanner struct {
 	closed  bool               //
 	readers map[string]*reader // by name
 	last    []wire.Reader      // in pcscd's order
-	fault   *keys.Error        // why the readers cannot be seen; nil when they can
+	fault   *fault.Error       // why the readers cannot be seen; nil when they can
 	since   time.Time          // when that changed last
 	looked  bool               // at the readers, since the start or since kick
 	changed chan struct{}      // closed and replaced when something of the above changes
@@ -54,7 +54,7 @@ func (s *scanner) start() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
-		return &keys.Error{Kind: keys.DeviceAbsent, Message: "the backend is closed"}
+		return &fault.Error{Kind: fault.DeviceAbsent, Message: "the backend is closed"}
 	}
 	if !s.started {
 		s.started = true
@@ -83,7 +83,7 @@ func (s *scanner) run() {
 		}
 		// A child that ended by itself is replaced, for nothing has changed.
 		wait = 0
-		if failures++; failures > 2 || keys.KindOf(err) == keys.DeviceAbsent {
+		if failures++; failures > 2 || fault.KindOf(err) == fault.DeviceAbsent {
 			s.lose(err)
 			s.pause(min(100*time.Millisecond<<min(failures, 10), s.config.limits.absent))
 		}
@@ -137,9 +137,9 @@ func (s *scanner) see(list []wire.Reader) {
 
 // lose forgets all readers, because they cannot be seen any more.
 func (s *scanner) lose(err error) {
-	e, ok := keys.AsError(err)
+	e, ok := fault.AsError(err)
 	if !ok {
-		e = &keys.Error{Kind: keys.DeviceFailed, Message: "the card readers cannot be watched", Err: err}
+		e = &fault.Error{Kind: fault.DeviceFailed, Message: "the card readers cannot be watched", Err: err}
 	}
 	s.mu.Lock()
 	if s.fault == nil || s.fault.Message != e.Message {

@@ -17,7 +17,8 @@ import (
 	"testing"
 	"time"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
 	"holdfast/piv"
 	"holdfast/piv/wire"
 )
@@ -72,8 +73,8 @@ func (s *script) change(f func(*scriptCard)) {
 }
 
 // order has the next request of kind op go wrong.
-func (s *script) order(op wire.Op, fault string) {
-	if err := os.WriteFile(s.path+".order", []byte(string(op)+" "+fault), 0o600); err != nil {
+func (s *script) order(op wire.Op, flaw string) {
+	if err := os.WriteFile(s.path+".order", []byte(string(op)+" "+flaw), 0o600); err != nil {
 		s.t.Fatal(err)
 	}
 }
@@ -226,20 +227,20 @@ var lies = map[string]func(*wire.Reply){
 // all.
 func (c *scriptedChild) ordered(r *wire.Request) bool {
 	text, err := os.ReadFile(c.path + ".order")
-	op, fault, _ := strings.Cut(string(text), " ")
+	op, flaw, _ := strings.Cut(string(text), " ")
 	if err != nil || op != string(r.Op) {
 		return false
 	}
-	if fault != "crash-always" && os.Remove(c.path+".order") != nil {
+	if flaw != "crash-always" && os.Remove(c.path+".order") != nil {
 		return false // another child was faster
 	}
 	c.out.Lock()
 	defer c.out.Unlock()
-	if lies[fault] != nil {
-		c.lie = fault
+	if lies[flaw] != nil {
+		c.lie = flaw
 		return false
 	}
-	switch fault {
+	switch flaw {
 	case "crash", "crash-always":
 		os.Exit(3)
 	case "hang":
@@ -308,7 +309,7 @@ func (c *scriptedChild) do(r *wire.Request, reply *wire.Reply) error {
 		}
 		private, err := x509.ParseECPrivateKey(card.Keys[r.Slot])
 		if err != nil {
-			return &keys.Error{Kind: keys.KeyLost, Message: "no key"}
+			return &fault.Error{Kind: fault.KeyLost, Message: "no key"}
 		}
 		reply.Slot = slotFor(r, private)
 		reply.Slot.PINPolicy = ""
@@ -322,7 +323,7 @@ func (c *scriptedChild) do(r *wire.Request, reply *wire.Reply) error {
 		writeJSON(c.path+".card", card)
 		return nil
 	}
-	return &keys.Error{Kind: keys.BadRequest, Message: "not in the script"}
+	return &fault.Error{Kind: fault.BadRequest, Message: "not in the script"}
 }
 
 // readers looks often: the script has no events.
@@ -376,7 +377,7 @@ func (c *scriptedChild) verify(card scriptCard, r *wire.Request) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if card.Tries <= 1 {
-		return &wire.Error{Kind: keys.PINBlocked, Message: "one try is left", Tries: &card.Tries, Unsent: true}
+		return &wire.Error{Kind: fault.PINBlocked, Message: "one try is left", Tries: &card.Tries, Unsent: true}
 	}
 	card.Sent++
 	if string(r.PIN) != card.PIN {
@@ -384,7 +385,7 @@ func (c *scriptedChild) verify(card scriptCard, r *wire.Request) error {
 		card.Wrong++
 		writeJSON(c.path+".card", card)
 		clear(c.kept)
-		return &wire.Error{Kind: keys.PINRequired, Message: "wrong PIN", Tries: &card.Tries}
+		return &wire.Error{Kind: fault.PINRequired, Message: "wrong PIN", Tries: &card.Tries}
 	}
 	card.Tries = 3
 	writeJSON(c.path+".card", card)
@@ -396,11 +397,11 @@ func (c *scriptedChild) sign(card scriptCard, r *wire.Request, reply *wire.Reply
 	kept := time.Now().Before(c.kept[r.Slot])
 	c.mu.Unlock()
 	if r.PINPolicy != keys.PolicyNever && !kept {
-		return &keys.Error{Kind: keys.PINRequired, Message: "the child keeps no PIN"}
+		return &fault.Error{Kind: fault.PINRequired, Message: "the child keeps no PIN"}
 	}
 	private, err := x509.ParseECPrivateKey(card.Keys[r.Slot])
 	if err != nil {
-		return &keys.Error{Kind: keys.KeyLost, Message: "no key"}
+		return &fault.Error{Kind: fault.KeyLost, Message: "no key"}
 	}
 	reply.Signature, err = private.Sign(rand.Reader, r.Digest, crypto.SHA256)
 	return err

@@ -7,7 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
 	"holdfast/piv"
 	"holdfast/piv/wire"
 )
@@ -102,19 +103,19 @@ func (q *sequence) step() {
 	}
 }
 
-func (q *sequence) note(what string, kind keys.Kind) { q.log = append(q.log, what+" "+string(kind)) }
+func (q *sequence) note(what string, kind fault.Kind) { q.log = append(q.log, what+" "+string(kind)) }
 
 // unlock enters a PIN and compares the outcome with the model's.
-func (q *sequence) unlock(i int, pin string) keys.Kind {
-	got := keys.KindOf(q.b.Unlock(soon(q.t), q.keys[i], []byte(pin), time.Now().Add(time.Hour)))
-	want := keys.Kind("")
+func (q *sequence) unlock(i int, pin string) fault.Kind {
+	got := fault.KindOf(q.b.Unlock(soon(q.t), q.keys[i], []byte(pin), time.Now().Add(time.Hour)))
+	want := fault.Kind("")
 	switch {
 	case pin != rightPIN && pin != wrongPIN:
-		want = keys.BadRequest
+		want = fault.BadRequest
 	case q.tries <= 1:
-		want = keys.PINBlocked
+		want = fault.PINBlocked
 	case pin == wrongPIN:
-		want = keys.PINRequired
+		want = fault.PINRequired
 		q.tries, q.wrong = q.tries-1, q.wrong+1
 		clear(q.unlocked)
 	default:
@@ -126,11 +127,11 @@ func (q *sequence) unlock(i int, pin string) keys.Kind {
 	return got
 }
 
-func (q *sequence) sign(i int) keys.Kind {
-	got := keys.KindOf(sign(soon(q.t), q.b, q.keys[i]))
-	want := keys.Kind("")
+func (q *sequence) sign(i int) fault.Kind {
+	got := fault.KindOf(sign(soon(q.t), q.b, q.keys[i]))
+	want := fault.Kind("")
 	if !q.unlocked[i] {
-		want = keys.PINRequired
+		want = fault.PINRequired
 	}
 	if got != want && !q.doubt {
 		q.t.Errorf("sign: got %q, want %q", got, want)
@@ -138,29 +139,29 @@ func (q *sequence) sign(i int) keys.Kind {
 	return got
 }
 
-func (q *sequence) unblock() keys.Kind {
+func (q *sequence) unblock() fault.Kind {
 	err := q.b.Unblock(soon(q.t), scriptSerial, []byte(rightPUK), []byte(rightPIN))
 	q.tries = 3
 	clear(q.unlocked)
-	return keys.KindOf(err)
+	return fault.KindOf(err)
 }
 
 // cancelled enters a wrong PIN and leaves, perhaps before it was sent.
-func (q *sequence) cancelled(i int) keys.Kind {
+func (q *sequence) cancelled(i int) fault.Kind {
 	ctx, cancel := context.WithTimeout(q.t.Context(), time.Duration(q.r.IntN(300))*time.Microsecond)
 	defer cancel()
 	q.wrong, q.doubt = q.wrong+1, true
-	return keys.KindOf(q.b.Unlock(ctx, q.keys[i], []byte(wrongPIN), time.Now().Add(time.Hour)))
+	return fault.KindOf(q.b.Unlock(ctx, q.keys[i], []byte(wrongPIN), time.Now().Add(time.Hour)))
 }
 
 // crash ends the child in the middle of a signature or of unlocking.
-func (q *sequence) crash(i int) keys.Kind {
+func (q *sequence) crash(i int) fault.Kind {
 	q.doubt = true
 	if q.r.IntN(2) == 0 {
 		q.s.order(wire.Sign, "crash")
-		return keys.KindOf(sign(soon(q.t), q.b, q.keys[i]))
+		return fault.KindOf(sign(soon(q.t), q.b, q.keys[i]))
 	}
 	q.s.order(wire.Unlock, "crash")
 	q.wrong++
-	return keys.KindOf(q.b.Unlock(soon(q.t), q.keys[i], []byte(wrongPIN), time.Now().Add(time.Hour)))
+	return fault.KindOf(q.b.Unlock(soon(q.t), q.keys[i], []byte(wrongPIN), time.Now().Add(time.Hour)))
 }

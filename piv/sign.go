@@ -4,7 +4,8 @@ import (
 	"context"
 	"fmt"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
 	"holdfast/piv/wire"
 )
 
@@ -33,7 +34,7 @@ func (p *PIV) Sign(ctx context.Context, m keys.Material, s keys.Scheme, digest [
 		return nil, r.worker.refused(k, err)
 	}
 	if len(reply.Signature) == 0 {
-		return nil, &keys.Error{Kind: keys.DeviceFailed, Message: "the card has signed nothing"}
+		return nil, &fault.Error{Kind: fault.DeviceFailed, Message: "the card has signed nothing"}
 	}
 	return reply.Signature, nil
 }
@@ -45,7 +46,7 @@ func (k *key) fits(s keys.Scheme, digest []byte) error {
 			return nil
 		}
 	}
-	return &keys.Error{Kind: keys.BadRequest, Message: fmt.Sprintf("a key of algorithm %s signs no %d bytes as %.40q", k.algorithm, len(digest), s)}
+	return &fault.Error{Kind: fault.BadRequest, Message: fmt.Sprintf("a key of algorithm %s signs no %d bytes as %.40q", k.algorithm, len(digest), s)}
 }
 
 // signing is how long a signature may take. A wait for a touch goes on to the
@@ -70,13 +71,13 @@ func (p *PIV) proving() patience {
 
 // refused turns the failure of a signature into what the caller can do about it.
 func (w *worker) refused(k *key, err error) error {
-	switch kind := keys.KindOf(err); {
-	case kind == keys.PINRequired || kind == keys.PINBlocked: // the child has dropped the PIN, or is a new one
+	switch kind := fault.KindOf(err); {
+	case kind == fault.PINRequired || kind == fault.PINBlocked: // the child has dropped the PIN, or is a new one
 		w.forget(k.id)
 	case k.wantsPIN() && died(err):
-		return &keys.Error{Kind: keys.PINRequired, Message: "the process that held the card's PIN ended", Hint: hintUnlock, Err: err}
-	case k.TouchPolicy != keys.PolicyNever && kind == keys.Deadline:
-		return &keys.Error{Kind: keys.TouchTimeout, Message: fmt.Sprintf("nobody touched card %d in time", k.Serial), Hint: "try again, and touch the card while it blinks", Err: err}
+		return &fault.Error{Kind: fault.PINRequired, Message: "the process that held the card's PIN ended", Hint: hintUnlock, Err: err}
+	case k.TouchPolicy != keys.PolicyNever && kind == fault.Deadline:
+		return &fault.Error{Kind: fault.TouchTimeout, Message: fmt.Sprintf("nobody touched card %d in time", k.Serial), Hint: "try again, and touch the card while it blinks", Err: err}
 	}
 	return err
 }

@@ -5,7 +5,8 @@ import (
 	"crypto/rsa"
 	"fmt"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
 	"holdfast/piv/attestation"
 )
 
@@ -13,13 +14,13 @@ import (
 func (k *key) sound(s keys.CardSlot) error {
 	public, err := keys.ParsePublic(k.public)
 	if err != nil {
-		return &keys.Error{Kind: keys.KeyMismatch, Message: "the card shows no public key that can be used", Err: err}
+		return &fault.Error{Kind: fault.KeyMismatch, Message: "the card shows no public key that can be used", Err: err}
 	}
 	if k.algorithm, k.bits, err = keys.AlgorithmOf(public); err != nil {
 		return err
 	}
 	if key, ok := public.(*rsa.PublicKey); ok && keys.ROCA(key.N) {
-		return &keys.Error{Kind: keys.Unsupported, Message: "the card's RSA key has the ROCA weakness", Hint: "use --algorithm ES256"}
+		return &fault.Error{Kind: fault.Unsupported, Message: "the card's RSA key has the ROCA weakness", Hint: "use --algorithm ES256"}
 	}
 	return k.agrees(s)
 }
@@ -29,11 +30,11 @@ func (k *key) sound(s keys.CardSlot) error {
 func (k *key) agrees(s keys.CardSlot) error {
 	switch {
 	case s.Public != nil && !bytes.Equal(s.Public, k.public):
-		return &keys.Error{Kind: keys.KeyMismatch, Message: fmt.Sprintf("in slot %s of card %d is another key", k.Slot, k.Serial)}
+		return &fault.Error{Kind: fault.KeyMismatch, Message: fmt.Sprintf("in slot %s of card %d is another key", k.Slot, k.Serial)}
 	case s.PINPolicy != "" && s.PINPolicy != k.PINPolicy:
-		return &keys.Error{Kind: keys.KeyMismatch, Message: fmt.Sprintf("the key's PIN policy is %s, not %s", s.PINPolicy, k.PINPolicy)}
+		return &fault.Error{Kind: fault.KeyMismatch, Message: fmt.Sprintf("the key's PIN policy is %s, not %s", s.PINPolicy, k.PINPolicy)}
 	case s.TouchPolicy != "" && s.TouchPolicy != k.TouchPolicy:
-		return &keys.Error{Kind: keys.KeyMismatch, Message: fmt.Sprintf("the key's touch policy is %s, not %s", s.TouchPolicy, k.TouchPolicy)}
+		return &fault.Error{Kind: fault.KeyMismatch, Message: fmt.Sprintf("the key's touch policy is %s, not %s", s.TouchPolicy, k.TouchPolicy)}
 	}
 	return nil
 }
@@ -47,6 +48,6 @@ func (k *key) proven(roots attestation.Roots) error {
 }
 
 func unproven(serial uint32) error {
-	return &keys.Error{Kind: keys.Unsupported, Message: fmt.Sprintf("card %d does not prove that it made the key", serial),
+	return &fault.Error{Kind: fault.Unsupported, Message: fmt.Sprintf("card %d does not prove that it made the key", serial),
 		Hint: "take the key as it is with --allow-unattested, or use a YubiKey with firmware 4.3 or newer"}
 }

@@ -5,7 +5,8 @@ import (
 	"slices"
 	"time"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
 )
 
 // Unit returns the serial number of the card that m's key is on.
@@ -52,12 +53,12 @@ func (s *scanner) status() keys.Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	all := keys.Status{Backend: Backend, Device: Backend, State: keys.StateAbsent, Since: s.since}
-	e, _ := keys.AsError(s.missing(0, nil))
+	e, _ := fault.AsError(s.missing(0, nil))
 	if s.fault != nil {
 		e = s.fault
 	}
 	if !s.looked {
-		e = &keys.Error{Message: "the card readers have not been seen yet"}
+		e = &fault.Error{Message: "the card readers have not been seen yet"}
 	}
 	all.Reason, all.Hint = e.Message, e.Hint
 	for _, r := range s.identifiedCards() {
@@ -100,9 +101,9 @@ func (r *reader) status() keys.Status {
 
 // stateOf is the state of a device that fails with e, or empty when e says nothing
 // about the device.
-func stateOf(e *keys.Error) keys.State {
-	return map[keys.Kind]keys.State{
-		keys.Deadline: keys.StateWedged, keys.DeviceWedged: keys.StateWedged, keys.DeviceFailed: keys.StateFailed,
-		keys.DeviceAbsent: keys.StateAbsent, keys.Busy: keys.StateBusy,
+func stateOf(e *fault.Error) keys.State {
+	return map[fault.Kind]keys.State{
+		fault.Deadline: keys.StateWedged, fault.DeviceWedged: keys.StateWedged, fault.DeviceFailed: keys.StateFailed,
+		fault.DeviceAbsent: keys.StateAbsent, fault.Busy: keys.StateBusy,
 	}[e.Kind]
 }

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
 )
 
 // takeTurn waits until the requests before this one are answered. It does not wait
@@ -61,6 +61,6 @@ func (k *keeper) blinks(serial uint32) error {
 	if k.touch.IsZero() {
 		return nil
 	}
-	return &keys.Error{Kind: keys.Busy, RetryAfter: max(time.Until(k.touch), time.Millisecond).Round(time.Millisecond),
+	return &fault.Error{Kind: fault.Busy, RetryAfter: max(time.Until(k.touch), time.Millisecond).Round(time.Millisecond),
 		Message: fmt.Sprintf("card %d still waits for the touch of a request that was given up", serial), Hint: "touch it, or wait 15 seconds"}
 }

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"strings"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
 )
 
 // errTwins marks that two cards say that they are the same.
@@ -26,7 +26,7 @@ func (s *scanner) claiming(serial uint32) []*reader {
 // twins returns an error when more than one card says that it has the serial
 // number: at most one is what it says, and the other is not to see a PIN. s.mu is
 // held.
-func (s *scanner) twins(serial uint32) *keys.Error {
+func (s *scanner) twins(serial uint32) *fault.Error {
 	all := s.claiming(serial)
 	if len(all) < 2 {
 		return nil
@@ -35,7 +35,7 @@ func (s *scanner) twins(serial uint32) *keys.Error {
 	for _, r := range all {
 		names = append(names, quoted(r.name))
 	}
-	return &keys.Error{Kind: keys.KeyMismatch, Err: errTwins, Hint: "take one of them out",
+	return &fault.Error{Kind: fault.KeyMismatch, Err: errTwins, Hint: "take one of them out",
 		Message: fmt.Sprintf("the cards in the readers %s both say that they are card %d", strings.Join(names, " and "), serial)}
 }
 

@@ -5,7 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
 	"holdfast/test/pivcard"
 )
 
@@ -20,18 +21,18 @@ func TestTwins(t *testing.T) {
 	twin := rig.NewCard(pivcard.Options{Serial: 1})
 	rig.Insert(twin) // into the first reader: it is looked at first
 	within(t, "both seen", recovery, func() error {
-		if err := sign(soon(t), b, m); err == nil || keys.KindOf(err) != keys.KeyMismatch {
+		if err := sign(soon(t), b, m); err == nil || fault.KindOf(err) != fault.KeyMismatch {
 			return errors.Join(errors.New("not refused"), err)
 		}
 		return nil
 	})
-	wantError(t, "sign", sign(soon(t), b, m), keys.KeyMismatch, rig.ReaderOf(twin), rig.ReaderOf(cards[1]), "take one of them out")
+	wantError(t, "sign", sign(soon(t), b, m), fault.KeyMismatch, rig.ReaderOf(twin), rig.ReaderOf(cards[1]), "take one of them out")
 	pin, until := []byte(rightPIN), time.Now().Add(time.Hour)
-	wantError(t, "unlock", b.Unlock(soon(t), m, pin, until), keys.KeyMismatch, "both say that they are card 1")
-	wantError(t, "prove", b.Prove(soon(t), 1, pin), keys.KeyMismatch, "both say")
-	wantError(t, "unblock", b.Unblock(soon(t), 1, []byte(rightPUK), pin), keys.KeyMismatch, "both say")
+	wantError(t, "unlock", b.Unlock(soon(t), m, pin, until), fault.KeyMismatch, "both say that they are card 1")
+	wantError(t, "prove", b.Prove(soon(t), 1, pin), fault.KeyMismatch, "both say")
+	wantError(t, "unblock", b.Unblock(soon(t), 1, []byte(rightPUK), pin), fault.KeyMismatch, "both say")
 	_, err := b.Create(soon(t), keys.Template{Purpose: keys.TLSClient, Algorithm: keys.ES256, Card: keys.OnCard{PIN: pin}})
-	wantError(t, "create on the only card", err, keys.KeyMismatch, "both say")
+	wantError(t, "create on the only card", err, fault.KeyMismatch, "both say")
 	if n := twin.PINTries() + twin.Count(pivcard.ResetRetry) + twin.Count(pivcard.Authenticate); n != 0 {
 		t.Errorf("a card that is one of two was sent %d commands with secrets", n)
 	}
@@ -44,5 +45,5 @@ func TestTwins(t *testing.T) {
 	b.Lock(&m)
 	rig.Remove(twin)
 	within(t, "one left", recovery, func() error { return b.Check(soon(t), m) })
-	wantError(t, "locked meanwhile", sign(soon(t), b, m), keys.PINRequired)
+	wantError(t, "locked meanwhile", sign(soon(t), b, m), fault.PINRequired)
 }

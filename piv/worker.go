@@ -6,7 +6,8 @@ import (
 	"sync"
 	"time"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
 	"holdfast/piv/wire"
 )
 
@@ -21,7 +22,7 @@ type worker struct {
 	unlocked map[string]proof
 	tries    *int // of the PIN, when that was learnt
 	state    keys.State
-	fault    *keys.Error // with a state other than ready
+	fault    *fault.Error // with a state other than ready
 	since    time.Time
 }
 
@@ -76,7 +77,7 @@ func (w *worker) learn(tries *int, err error) {
 		w.tries = tries
 	}
 	state := keys.StateReady
-	e, _ := keys.AsError(err)
+	e, _ := fault.AsError(err)
 	if e != nil {
 		state = stateOf(e)
 	}

@@ -12,7 +12,7 @@ import (
 	"os/exec"
 	"time"
 
-	"holdfast/client/varlink"
+	"holdfast/internal/varlink"
 )
 
 // visit does in the container what kubectl does: it runs the plugin, whose parent

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"holdfast/client/varlink"
+	"holdfast/internal/varlink"
 )
 
 // The test program is also the client inside the container: it prints the name of

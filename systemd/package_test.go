@@ -52,7 +52,7 @@ func TestPackage(t *testing.T) {
 	for dst, want := range map[string]packed{
 		"/usr/libexec/holdfast/holdfast-piv":            {Src: "build/bin/holdfast-piv", Info: fileInfo{0o755}},
 		"/usr/share/polkit-1/rules.d/holdfast.rules":    {Src: "packaging/polkit/holdfast.rules", Info: fileInfo{0o644}},
-		"/usr/share/holdfast/io.holdfast.Agent.varlink": {Src: "client/varlink/io.holdfast.Agent.varlink", Info: fileInfo{0o644}},
+		"/usr/share/holdfast/io.holdfast.Agent.varlink": {Src: "internal/agentwire/io.holdfast.Agent.varlink", Info: fileInfo{0o644}},
 	} {
 		if got := installed[dst]; got.Src != want.Src || got.Info != want.Info {
 			t.Errorf("%s: from %q with mode %v, want %q with %v", dst, got.Src, got.Info.Mode, want.Src, want.Info.Mode)

@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"holdfast/agent/policy"
 	"holdfast/client/profile"
+	"holdfast/internal/policy"
 	"holdfast/test/daemon"
 )
 

@@ -41,50 +41,69 @@ type rule struct {
 
 var rules = []rule{
 	{
-		why:   "the vocabulary is shared by everybody, so it may depend on nobody",
-		rooms: []string{"agent/keys"},
+		why:   "internal holds what several rooms share: it stands below all of them, so no import leads back up",
+		rooms: []string{"internal/..."},
+		never: []string{"agent/...", "client/...", "tpm/...", "piv/..."},
+	},
+	{
+		why:   "kinds of failure are known to the tiniest program: the standard library, and no cryptography",
+		rooms: []string{"internal/fault"},
 		only:  []string{},
+		reach: []string{"crypto/...", "net/..."},
+	},
+	{
+		why:   "the vocabulary is shared by every room, so it depends on errors alone",
+		rooms: []string{"internal/keys"},
+		only:  []string{"internal/fault"},
 	},
 	{
 		why:   "message parses what attackers send: the standard library and the vocabulary are all it needs",
-		rooms: []string{"agent/message"},
-		only:  []string{"agent/keys"},
+		rooms: []string{"internal/message"},
+		only:  []string{"internal/keys", "internal/fault"},
 	},
 	{
-		why:   "what goes over the wire is shared by both sides, so it depends on the vocabulary alone",
-		rooms: []string{"agent/wire", "client/broker/wire", "client/broker/fault"},
-		only:  []string{"agent/keys", "agent/metrics", "agent/wire", "client/broker/wire"},
+		why:   "both sides of a socket share its types, so these depend on the vocabulary alone",
+		rooms: []string{"internal/agentwire", "internal/brokerwire"},
+		only:  []string{"internal/keys", "internal/fault", "internal/metrics"},
+	},
+	{
+		why:   "the tiny plugins read the broker's types: they must not bring cryptography along",
+		rooms: []string{"internal/brokerwire"},
+		never: []string{"internal/keys"},
+		reach: []string{"crypto/tls/...", "crypto/x509/...", "net/http/..."},
 	},
 	{
 		why:   "counting must not be able to fail, block or reach anything",
-		rooms: []string{"agent/metrics"},
+		rooms: []string{"internal/metrics"},
 		only:  []string{},
 	},
 	{
-		why:   "agent and broker keep to themselves and listen in the same careful way, before they know anything else",
-		rooms: []string{"agent/socket", "agent/harden"},
+		why:   "a process and its files are made safe before anything else is known",
+		rooms: []string{"internal/guard"},
 		only:  []string{xsys + "/unix"},
 	},
 	{
-		why:   "whether a file can be believed is asked before anything is read from it",
-		rooms: []string{"agent/trust"},
-		only:  []string{},
+		why:   "agent and broker accept connections in one careful way, before anything of the caller is read",
+		rooms: []string{"internal/door"},
+		only:  []string{"internal/fault", "internal/peer", "internal/guard", xsys + "/unix"},
 	},
 	{
-		why:   "even the tiniest client connects with care",
-		rooms: []string{"client/socket"},
-		only:  []string{"client/varlink"},
+		why:   "every client connects with care, even the tiniest",
+		rooms: []string{"internal/dial"},
+		only:  []string{"internal/varlink", "internal/fault"},
 	},
 	{
 		why:   "a kubectl command waits for the plugin's start: it is small, and opens the broker's socket alone",
 		rooms: []string{"client/holdfast-exec-plugin", "client/execcredential"},
-		only:  []string{"client/varlink", "client/socket", "client/broker/wire", "client/execcredential", xsys + "/unix"},
+		only: []string{
+			"internal/varlink", "internal/dial", "internal/fault", "internal/brokerwire", "client/execcredential", xsys + "/unix",
+		},
 		reach: []string{"net/http/...", "crypto/tls/...", "crypto/x509/..."},
 	},
 	{
 		why:   "profiles and kubeconfigs are files: reading and editing them needs no network and no agent",
 		rooms: []string{"client/profile", "client/kubeconfig/..."},
-		only:  []string{yaml, "agent/keys", "client/profile", "client/kubeconfig"},
+		only:  []string{yaml, "internal/keys", "internal/fault", "internal/strictyaml", "client/profile", "client/kubeconfig"},
 	},
 	{
 		why:   "only a person's command writes a kubeconfig: plugin, broker and renewal cannot break one, or be used to",
@@ -92,49 +111,53 @@ var rules = []rule{
 		never: []string{"client/kubeconfig/edit"},
 	},
 	{
-		why:   "whoever hands somebody a kubeconfig chooses what is in it: the broker and the plugin read none",
-		rooms: []string{"client/holdfast-broker", "client/broker/...", "client/holdfast-exec-plugin", "agent/..."},
+		why:   "a kubeconfig is chosen by the person who handed it over: the broker and the plugin read none",
+		rooms: []string{"client/holdfast-broker", "client/broker/...", "client/holdfast-exec-plugin"},
 		never: []string{"client/kubeconfig/..."},
 	},
 	{
-		why:   "an exchange turns a way to sign in into a credential; whose key it is, it need not know",
+		why:   "an exchange turns a way to sign in into a credential; it does not know which key signs",
 		rooms: []string{"client/exchange/..."},
 		only:  []string{},
 	},
 	{
 		why:   "tickets are about processes and sockets, and nothing that can be talked into more",
 		rooms: []string{"client/broker/ticket"},
-		only:  []string{"agent/keys", "agent/peer", xsys + "/unix"},
+		only:  []string{"internal/keys", "internal/fault", "internal/peer", "internal/proc", xsys + "/unix"},
 	},
 	{
 		why:   "varlink is for any program to copy or import",
-		rooms: []string{"client/varlink"},
+		rooms: []string{"internal/varlink"},
 		only:  []string{},
 	},
 	{
-		why:   "who is calling is decided before anything else runs, by system calls alone",
-		rooms: []string{"agent/peer"},
-		only:  []string{xsys + "/unix"},
+		why:   "the caller is identified before anything else runs, by system calls alone",
+		rooms: []string{"internal/peer"},
+		only:  []string{"internal/proc", xsys + "/unix"},
 	},
 	{
 		why:   "policy and configuration are read and decided without a device, a socket or a clock of their own",
-		rooms: []string{"agent/policy", "agent/config"},
-		only:  []string{yaml, "agent/keys", "agent/peer", "agent/trust"},
+		rooms: []string{"internal/policy", "agent/config"},
+		only: []string{
+			yaml, "internal/keys", "internal/fault", "internal/peer", "internal/guard", "internal/strictyaml", "internal/daemon",
+		},
 	},
 	{
 		why:   "a backend knows the vocabulary and its device, so that either can be left out of a build",
 		rooms: []string{"tpm"},
-		only:  []string{"agent/keys", goTPM + "/...", keyfiles + "/...", xsys + "/unix"},
+		only:  []string{"internal/keys", "internal/fault", goTPM + "/...", keyfiles + "/...", xsys + "/unix"},
 	},
 	{
 		why:   "a backend knows the vocabulary and its device, so that either can be left out of a build",
 		rooms: []string{"piv/..."}, except: []string{"piv/holdfast-piv/..."},
-		only: []string{"agent/keys", "piv/wire", "piv/attestation", xsys + "/unix"},
+		only: []string{"internal/keys", "internal/fault", "piv/wire", "piv/attestation", xsys + "/unix"},
 	},
 	{
 		why:   "the process next to the card knows the card and its protocol with the agent, and nothing of callers",
 		rooms: []string{"piv/holdfast-piv/..."},
-		only:  []string{"C", "agent/keys", "agent/harden", "piv/wire", "piv/holdfast-piv/...", pivGo + "/...", xsys + "/unix"},
+		only: []string{
+			"C", "internal/keys", "internal/fault", "internal/guard", "piv/wire", "piv/holdfast-piv/...", pivGo + "/...", xsys + "/unix",
+		},
 		reach: []string{"net/http/..."},
 	},
 	{
@@ -144,18 +167,20 @@ var rules = []rule{
 		reach: []string{pivGo + "/..."},
 	},
 	{
-		why:   "who asks a person knows the words and the desktop's bus, and neither keys nor devices",
-		rooms: []string{"agent/prompt", "agent/logind", "agent/keyring"},
-		only:  []string{"agent/keys", dbus, goKeyring, xsys + "/unix"},
+		why:   "prompts know the words and the desktop's bus, and neither keys nor devices",
+		rooms: []string{"agent/prompt", "agent/logind", "internal/keyring"},
+		only: []string{
+			"internal/keys", "internal/fault", "internal/bus", "internal/proc", dbus, goKeyring, xsys + "/unix",
+		},
 	},
 	{
-		why:   "what remembers PINs knows where, and whom to ask instead",
+		why:   "a remembered PIN is kept in the keyring and asked for by a prompt: nothing else is needed",
 		rooms: []string{"agent/remember"},
-		only:  []string{"agent/keyring", "agent/prompt"},
+		only:  []string{"internal/keyring", "agent/prompt"},
 	},
 	{
 		why:   "the desktop's bus is a way in: few rooms listen to it",
-		rooms: []string{"..."}, except: []string{"agent/prompt", "agent/logind", "agent/keyring", "test/..."},
+		rooms: []string{"..."}, except: []string{"agent/prompt", "agent/logind", "internal/keyring", "internal/bus", "test/..."},
 		never: []string{dbus + "/...", goKeyring + "/..."},
 	},
 	{
@@ -164,12 +189,19 @@ var rules = []rule{
 		never: []string{"tpm/...", "piv/..."},
 	},
 	{
+		why:   "agent and client are two sides of a socket, and neither is built from the other",
+		rooms: []string{"agent/..."},
+		never: []string{"client/..."},
+	},
+	{
 		why:   "a client is another process, with none of the agent's rights: it speaks to the socket",
 		rooms: []string{"client/..."},
-		never: []string{
-			"agent", "agent/store/...", "agent/queue/...", "agent/prompt/...", "agent/audit/...",
-			"agent/destination/...", "agent/holdfast-agent/...", "tpm/...", "piv/...",
-		},
+		never: []string{"agent/...", "tpm/...", "piv/..."},
+	},
+	{
+		why:   "a backend is driven by the agent through the vocabulary: it knows neither agent nor clients",
+		rooms: []string{"tpm/...", "piv/..."},
+		never: []string{"agent/...", "client/..."},
 	},
 	{
 		why:   "gRPC is half a megabyte of parser that only kube-apiserver wants to talk to",
@@ -177,14 +209,16 @@ var rules = []rule{
 		never: []string{grpc + "/..."},
 	},
 	{
-		why:   "programs count with agent/metrics, which cannot fail; what renders the counts is a third of a million lines",
+		why:   "programs count with internal/metrics, which cannot fail; rendering the counts takes a third of a million lines",
 		rooms: []string{"..."}, except: []string{"client/holdfast", "test/..."},
 		never: []string{"github.com/prometheus/..."},
 		reach: []string{"github.com/prometheus/...", "google.golang.org/protobuf/..."},
 	},
 	{
 		why:   "HTTP belongs to the processes that hold no key",
-		rooms: []string{"..."}, except: []string{"client/exchange/...", "client/broker/...", "client/holdfast-broker", "client/holdfast", "test/..."},
+		rooms: []string{"..."}, except: []string{
+			"client/exchange/...", "client/broker/...", "client/enroll", "client/holdfast-broker", "client/holdfast", "test/...",
+		},
 		never: []string{"net/http/..."},
 	},
 	{
@@ -198,11 +232,11 @@ var rules = []rule{
 		never: []string{goTPM + "/legacy/..."},
 	},
 	{
-		why:   "what helps tests has no place in a product",
+		why:   "test helpers have no place in a product",
 		rooms: []string{"agent/holdfast-agent", "client/holdfast", "client/holdfast-broker", "client/holdfast-exec-plugin"},
 		reach: []string{
-			"test/...", "agent/keys/keystest", "client/clienttest", "client/varlink/varlinktest", "testing/...", "github.com/google/go-tpm-tools/...",
-			"github.com/rogpeppe/go-internal/...", "go.uber.org/goleak/...",
+			"test/...", "internal/keys/keystest", "client/clienttest", "internal/varlink/varlinktest", "testing/...",
+			"github.com/google/go-tpm-tools/...", "github.com/rogpeppe/go-internal/...", "go.uber.org/goleak/...",
 		},
 	},
 }

@@ -15,7 +15,8 @@ import (
 	"github.com/google/go-tpm/tpm2"
 	"go.uber.org/goleak"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -133,19 +134,19 @@ func TestDeviceConnEnds(t *testing.T) {
 func TestOpenConfig(t *testing.T) {
 	for _, c := range []struct {
 		device string
-		want   keys.Kind
+		want   fault.Kind
 	}{
-		{"swtpm:/x", ""}, {"tpm:/dev/x", ""}, {"", keys.DeviceAbsent},
-		{"/dev/tpmrm0", keys.BadRequest}, {"swtpm:", keys.BadRequest}, {"tpm:", keys.BadRequest}, {"simulator:x", keys.BadRequest},
+		{"swtpm:/x", ""}, {"tpm:/dev/x", ""}, {"", fault.DeviceAbsent},
+		{"/dev/tpmrm0", fault.BadRequest}, {"swtpm:", fault.BadRequest}, {"tpm:", fault.BadRequest}, {"simulator:x", fault.BadRequest},
 	} {
 		if _, err := os.Stat("/dev/tpmrm0"); c.device == "" && err == nil {
 			c.want = "" // this machine has a TPM
 		}
 		_, err := Open(Config{Device: c.device})
-		if got := keys.KindOf(err); got != c.want {
+		if got := fault.KindOf(err); got != c.want {
 			t.Errorf("%q: got %q (%v), want %q", c.device, got, err, c.want)
 		}
-		if e, ok := keys.AsError(err); ok && e.Hint == "" {
+		if e, ok := fault.AsError(err); ok && e.Hint == "" {
 			t.Errorf("%q: no hint", c.device)
 		}
 	}
@@ -158,7 +159,7 @@ func TestEnvironmentChoosesNothing(t *testing.T) {
 		t.Setenv(name, "swtpm:path=/tmp/x")
 	}
 	b := open(t, Config{Device: "tpm:/dev/no-such-tpm"})
-	wantKind(t, b.Check(soon(t), recorded(t)), keys.DeviceAbsent)
+	wantKind(t, b.Check(soon(t), recorded(t)), fault.DeviceAbsent)
 	if s := b.Status(soon(t)); s.Software || s.State != keys.StateAbsent || s.Hint == "" {
 		t.Errorf("got %+v, want an absent hardware TPM with a hint", s)
 	}
@@ -181,7 +182,7 @@ func recorded(t testing.TB) keys.Material {
 
 func TestForeignKey(t *testing.T) {
 	b, _ := direct(t)
-	wantKind(t, signs(soon(t), b, recorded(t), p256), keys.IdentityChanged)
+	wantKind(t, signs(soon(t), b, recorded(t), p256), fault.IdentityChanged)
 }
 
 func TestAbsentSockets(t *testing.T) {
@@ -195,7 +196,7 @@ func TestAbsentSockets(t *testing.T) {
 	l.Close()
 	for _, path := range []string{filepath.Join(dir, "none"), dead} {
 		b := open(t, Config{Device: "swtpm:" + path})
-		wantKind(t, signs(soon(t), b, recorded(t), p256), keys.DeviceAbsent)
+		wantKind(t, signs(soon(t), b, recorded(t), p256), fault.DeviceAbsent)
 		wantState(t, b, keys.StateAbsent)
 	}
 }
@@ -216,8 +217,8 @@ func TestStatus(t *testing.T) {
 		t.Errorf("got %v, want %v", s.Can, want)
 	}
 	_, err := b.Create(soon(t), keys.Template{Purpose: keys.TLSClient, Algorithm: keys.RS256, RSABits: 4096})
-	wantKind(t, err, keys.Unsupported)
-	if e, _ := keys.AsError(err); !contains(e.Hint, "RS256 with 3072 bits") {
+	wantKind(t, err, fault.Unsupported)
+	if e, _ := fault.AsError(err); !contains(e.Hint, "RS256 with 3072 bits") {
 		t.Errorf("got hint %q, want the list", e.Hint)
 	}
 }
@@ -287,7 +288,7 @@ func TestCloseLeavesNothing(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		wantKind(t, b.Check(soon(t), m), keys.DeviceAbsent)
+		wantKind(t, b.Check(soon(t), m), fault.DeviceAbsent)
 		if got := proxy.Counts()[tpm2.TPMCCShutdown]; (got == 1) == managed {
 			t.Errorf("managed %v: got %d shutdowns; only a software TPM's power is ours", managed, got)
 		}

@@ -3,7 +3,7 @@ package tpm
 import (
 	"testing"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/keys"
 )
 
 // TestCommandsPerSignature holds the counts that PERFORMANCE figures are made

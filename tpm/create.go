@@ -6,7 +6,8 @@ import (
 	keyfile "github.com/foxboron/go-tpm-keyfiles"
 	"github.com/google/go-tpm/tpm2"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
 )
 
 // Create makes a key under the standard storage primary, loads it and checks
@@ -132,7 +133,7 @@ func madeKey(made *tpm2.CreateResponse, ref parentRef, asked tpm2.TPMTPublic, em
 		return nil, err
 	}
 	if !sameKey(asked, *k.area) {
-		return nil, &keys.Error{Kind: keys.KeyMismatch, Message: "the TPM made another kind of key than it was asked for"}
+		return nil, &fault.Error{Kind: fault.KeyMismatch, Message: "the TPM made another kind of key than it was asked for"}
 	}
 	k.parent = ref
 	return k, nil
@@ -169,8 +170,8 @@ func (t *TPM) testSalt(ctx context.Context, l *link, p parent, e *entry, pin []b
 
 // saltRefused says what it means when an RSASSA-PSS signature does not verify.
 func saltRefused(su suite, err error) error {
-	if su.alg == tpm2.TPMAlgRSAPSS && keys.KindOf(err) == keys.KeyMismatch {
-		return &keys.Error{Kind: keys.Unsupported, Message: "this TPM's RSASSA-PSS signatures do not have the salt that TLS wants",
+	if su.alg == tpm2.TPMAlgRSAPSS && fault.KindOf(err) == fault.KeyMismatch {
+		return &fault.Error{Kind: fault.Unsupported, Message: "this TPM's RSASSA-PSS signatures do not have the salt that TLS wants",
 			Hint: "use --algorithm ES256", Err: err}
 	}
 	return err

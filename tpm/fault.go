@@ -9,7 +9,8 @@ import (
 
 	"github.com/google/go-tpm/tpm2"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
 )
 
 // A lostError says that a command went out and no usable reply came back.
@@ -45,14 +46,14 @@ const hintOpen = "check that the TPM is enabled in the firmware setup and its dr
 // hintOwner is the next step when the owner hierarchy wants an authorisation.
 const hintOwner = "put the owner authorisation into a file of the agent's and name it as owner-auth-file in agent.yaml"
 
-// explain turns err into the keys.Error that callers see. Errors that already
+// explain turns err into the fault.Error that callers see. Errors that already
 // are one pass through. Response codes are not authenticated: they choose the
 // words, never what is trusted.
 func (t *TPM) explain(err error) error {
 	if err == nil {
 		return nil
 	}
-	if _, ok := keys.AsError(err); ok {
+	if _, ok := fault.AsError(err); ok {
 		return err
 	}
 	var retry *retryError
@@ -61,17 +62,17 @@ func (t *TPM) explain(err error) error {
 	var rc tpm2.TPMRC
 	switch {
 	case errors.As(err, &retry):
-		return &keys.Error{Kind: keys.Busy, Message: "the TPM kept asking for another try", RetryAfter: lastPause, Err: err}
+		return &fault.Error{Kind: fault.Busy, Message: "the TPM kept asking for another try", RetryAfter: lastPause, Err: err}
 	case errors.As(err, &lost):
 		return t.explainLost(lost, err)
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		return t.explainEnded(err)
 	case errors.As(err, &dial):
-		return &keys.Error{Kind: keys.DeviceAbsent, Message: "the TPM cannot be opened", Hint: hintFor(err), Err: err}
+		return &fault.Error{Kind: fault.DeviceAbsent, Message: "the TPM cannot be opened", Hint: hintFor(err), Err: err}
 	case errors.As(err, &rc):
 		return explainCode(rc, err)
 	}
-	return &keys.Error{Kind: keys.Internal, Message: "TPM backend", Err: err}
+	return &fault.Error{Kind: fault.Internal, Message: "TPM backend", Err: err}
 }
 
 // hintFor is the next step after a failed open: other rights, or another device.
@@ -86,40 +87,40 @@ func hintFor(err error) string {
 func (t *TPM) explainLost(lost *lostError, err error) error {
 	switch {
 	case errors.Is(lost.err, errMalformed):
-		return &keys.Error{Kind: keys.DeviceFailed, Message: "the TPM's reply makes no sense", Err: err}
+		return &fault.Error{Kind: fault.DeviceFailed, Message: "the TPM's reply makes no sense", Err: err}
 	case lost.ended != nil:
 		return t.explainEnded(err)
 	}
-	return &keys.Error{Kind: keys.DeviceAbsent, Message: "the TPM went away during a command", Hint: "try again", Err: err}
+	return &fault.Error{Kind: fault.DeviceAbsent, Message: "the TPM went away during a command", Hint: "try again", Err: err}
 }
 
 // explainEnded is for a caller whose time is over: the first time that is a
 // late answer, after that the device is known not to answer.
 func (t *TPM) explainEnded(err error) error {
 	if errors.Is(err, context.Canceled) {
-		return &keys.Error{Kind: keys.Deadline, Message: "the caller gave up before the TPM answered", Err: err}
+		return &fault.Error{Kind: fault.Deadline, Message: "the caller gave up before the TPM answered", Err: err}
 	}
 	if t.state() == keys.StateWedged {
-		return &keys.Error{Kind: keys.DeviceWedged, Message: "the TPM takes commands and does not answer",
+		return &fault.Error{Kind: fault.DeviceWedged, Message: "the TPM takes commands and does not answer",
 			Hint: "it is used again as soon as it answers; if it does not, restart the machine", Err: err}
 	}
-	return &keys.Error{Kind: keys.Deadline, Message: "the TPM did not answer in time", Err: err}
+	return &fault.Error{Kind: fault.Deadline, Message: "the TPM did not answer in time", Err: err}
 }
 
 // explainCode names a response code.
 func explainCode(rc tpm2.TPMRC, err error) error {
 	switch {
 	case rc == tpm2.TPMRCFailure:
-		return &keys.Error{Kind: keys.DeviceFailed, Message: "the TPM is in failure mode", Hint: "restart the machine", Err: err}
+		return &fault.Error{Kind: fault.DeviceFailed, Message: "the TPM is in failure mode", Hint: "restart the machine", Err: err}
 	case rc == tpm2.TPMRCLockout:
-		return &keys.Error{Kind: keys.DeviceLocked, Message: "the TPM is locked after wrong authorisations", Hint: hintLocked, Err: err}
+		return &fault.Error{Kind: fault.DeviceLocked, Message: "the TPM is locked after wrong authorisations", Hint: hintLocked, Err: err}
 	case full(rc):
-		return &keys.Error{Kind: keys.Busy, Message: "other programs fill the TPM: " + codeName(rc),
+		return &fault.Error{Kind: fault.Busy, Message: "other programs fill the TPM: " + codeName(rc),
 			Hint: "close other users of the TPM, or use the kernel's resource manager (tpm:/dev/tpmrm0)", RetryAfter: lastPause, Err: err}
 	case rc == tpm2.TPMRCInitialize:
-		return &keys.Error{Kind: keys.DeviceFailed, Message: "the TPM was not started by the firmware", Hint: "restart the machine", Err: err}
+		return &fault.Error{Kind: fault.DeviceFailed, Message: "the TPM was not started by the firmware", Hint: "restart the machine", Err: err}
 	}
-	return &keys.Error{Kind: keys.Internal, Message: "the TPM refused a command", Err: err}
+	return &fault.Error{Kind: fault.Internal, Message: "the TPM refused a command", Err: err}
 }
 
 // hintLocked says why a lockout is nobody's accident and what not to do.

@@ -12,7 +12,8 @@ import (
 
 	"github.com/google/go-tpm/tpm2"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
 )
 
 func TestExplain(t *testing.T) {
@@ -21,33 +22,33 @@ func TestExplain(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		err   error
-		kind  keys.Kind
+		kind  fault.Kind
 		state keys.State // what note makes of it
 	}{
-		{"cut connection", lost(io.EOF, nil), keys.DeviceAbsent, keys.StateAbsent},
-		{"malformed", lost(errMalformed, nil), keys.DeviceFailed, keys.StateFailed},
-		{"deadline in flight", lost(os.ErrDeadlineExceeded, context.DeadlineExceeded), keys.Deadline, keys.StateWedged},
-		{"cancelled in flight", lost(os.ErrDeadlineExceeded, context.Canceled), keys.Deadline, keys.StateReady},
-		{"deadline before", context.DeadlineExceeded, keys.Deadline, keys.StateReady},
-		{"kept retrying", &retryError{rc: tpm2.TPMRCTesting, err: context.DeadlineExceeded}, keys.Busy, keys.StateReady},
-		{"no such file", &dialError{os.ErrNotExist}, keys.DeviceAbsent, keys.StateAbsent},
-		{"no permission", &dialError{os.ErrPermission}, keys.DeviceAbsent, keys.StateAbsent},
-		{"not taken in time", &dialError{context.DeadlineExceeded}, keys.Deadline, keys.StateWedged},
-		{"failure mode", code(tpm2.TPMRCFailure), keys.DeviceFailed, keys.StateFailed},
-		{"lockout", code(tpm2.TPMRCLockout), keys.DeviceLocked, keys.StateLocked},
-		{"objects", code(tpm2.TPMRCObjectMemory), keys.Busy, keys.StateBusy},
-		{"sessions", code(tpm2.TPMRCSessionHandles), keys.Busy, keys.StateBusy},
-		{"not started", code(tpm2.TPMRCInitialize), keys.DeviceFailed, keys.StateFailed},
-		{"anything else", code(tpm2.TPMRCSensitive), keys.Internal, keys.StateReady},
-		{"random code", code(0xdeadbeef), keys.Internal, keys.StateReady},
-		{"a defect", errors.New("x"), keys.Internal, keys.StateReady},
-		{"named already", &keys.Error{Kind: keys.PINRequired}, keys.PINRequired, keys.StateReady},
+		{"cut connection", lost(io.EOF, nil), fault.DeviceAbsent, keys.StateAbsent},
+		{"malformed", lost(errMalformed, nil), fault.DeviceFailed, keys.StateFailed},
+		{"deadline in flight", lost(os.ErrDeadlineExceeded, context.DeadlineExceeded), fault.Deadline, keys.StateWedged},
+		{"cancelled in flight", lost(os.ErrDeadlineExceeded, context.Canceled), fault.Deadline, keys.StateReady},
+		{"deadline before", context.DeadlineExceeded, fault.Deadline, keys.StateReady},
+		{"kept retrying", &retryError{rc: tpm2.TPMRCTesting, err: context.DeadlineExceeded}, fault.Busy, keys.StateReady},
+		{"no such file", &dialError{os.ErrNotExist}, fault.DeviceAbsent, keys.StateAbsent},
+		{"no permission", &dialError{os.ErrPermission}, fault.DeviceAbsent, keys.StateAbsent},
+		{"not taken in time", &dialError{context.DeadlineExceeded}, fault.Deadline, keys.StateWedged},
+		{"failure mode", code(tpm2.TPMRCFailure), fault.DeviceFailed, keys.StateFailed},
+		{"lockout", code(tpm2.TPMRCLockout), fault.DeviceLocked, keys.StateLocked},
+		{"objects", code(tpm2.TPMRCObjectMemory), fault.Busy, keys.StateBusy},
+		{"sessions", code(tpm2.TPMRCSessionHandles), fault.Busy, keys.StateBusy},
+		{"not started", code(tpm2.TPMRCInitialize), fault.DeviceFailed, keys.StateFailed},
+		{"anything else", code(tpm2.TPMRCSensitive), fault.Internal, keys.StateReady},
+		{"random code", code(0xdeadbeef), fault.Internal, keys.StateReady},
+		{"a defect", errors.New("x"), fault.Internal, keys.StateReady},
+		{"named already", &fault.Error{Kind: fault.PINRequired}, fault.PINRequired, keys.StateReady},
 	} {
 		b := open(t, Config{Device: "swtpm:/nowhere"})
 		got := b.explain(c.err)
 		b.note(got)
-		if keys.KindOf(got) != c.kind || b.state() != c.state {
-			t.Errorf("%s: got %q and state %q, want %q and %q", c.name, keys.KindOf(got), b.state(), c.kind, c.state)
+		if fault.KindOf(got) != c.kind || b.state() != c.state {
+			t.Errorf("%s: got %q and state %q, want %q and %q", c.name, fault.KindOf(got), b.state(), c.kind, c.state)
 		}
 		if !errors.Is(got, c.err) {
 			t.Errorf("%s: the cause is lost", c.name)

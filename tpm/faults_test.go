@@ -8,7 +8,8 @@ import (
 
 	"github.com/google/go-tpm/tpm2"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
 	"holdfast/test/swtpm"
 )
 
@@ -36,7 +37,7 @@ func TestStoppedDevice(t *testing.T) {
 	m := create(t, b, es256)
 	wantState(t, b, keys.StateReady)
 	device.Stop()
-	for _, want := range []keys.Kind{keys.Deadline, keys.DeviceWedged, keys.DeviceWedged, keys.DeviceWedged} {
+	for _, want := range []fault.Kind{fault.Deadline, fault.DeviceWedged, fault.DeviceWedged, fault.DeviceWedged} {
 		start := time.Now()
 		wantKind(t, signs(within(t, 200*time.Millisecond), b, m, p256), want)
 		if took := time.Since(start); took > 2*time.Second {
@@ -71,7 +72,7 @@ func TestCancelledCallIsNoFault(t *testing.T) {
 	stop := time.AfterFunc(20*time.Millisecond, cancel)
 	defer stop.Stop()
 	err := signs(ctx, b, m, p256)
-	wantKind(t, err, keys.Deadline)
+	wantKind(t, err, fault.Deadline)
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v, want it to be context.Canceled", err)
 	}
@@ -89,7 +90,7 @@ func TestKilledDevice(t *testing.T) {
 	transient, persistent := create(t, b, es256), create(t, b, asked)
 	for range 5 {
 		device.Kill()
-		wantKind(t, signs(soon(t), b, transient, p256), keys.DeviceAbsent)
+		wantKind(t, signs(soon(t), b, transient, p256), fault.DeviceAbsent)
 		wantState(t, b, keys.StateAbsent)
 		device.Restart()
 		start := time.Now()
@@ -109,7 +110,7 @@ func TestResetDevice(t *testing.T) {
 	mustSign(t, b, pin, p256)
 	device.Reset()
 	mustSign(t, b, plain, p256)
-	wantKind(t, signs(soon(t), b, pin, p256), keys.PINRequired)
+	wantKind(t, signs(soon(t), b, pin, p256), fault.PINRequired)
 	unlock(t, b, pin, asked.PIN)
 	mustSign(t, b, pin, p256)
 	device.Reset()
@@ -122,7 +123,7 @@ func TestFailureMode(t *testing.T) {
 	b, proxy, _ := behind(t, false)
 	m := create(t, b, es256)
 	proxy.SetScript(func(int, tpm2.TPMCC) swtpm.Fate { return swtpm.Fate(tpm2.TPMRCFailure) })
-	wantKind(t, signs(soon(t), b, m, p256), keys.DeviceFailed)
+	wantKind(t, signs(soon(t), b, m, p256), fault.DeviceFailed)
 	wantState(t, b, keys.StateFailed)
 	proxy.SetScript(nil)
 	mustSign(t, b, m, p256)
@@ -136,8 +137,8 @@ func TestFullDevice(t *testing.T) {
 		fresh := open(t, proxied(proxy, true))
 		proxy.SetScript(swtpm.Always(tpm2.TPMCCCreatePrimary, swtpm.Fate(rc)))
 		err := signs(soon(t), fresh, m, p256)
-		wantKind(t, err, keys.Busy)
-		if e, _ := keys.AsError(err); e.RetryAfter <= 0 || !contains(e.Message, codeName(rc)) {
+		wantKind(t, err, fault.Busy)
+		if e, _ := fault.AsError(err); e.RetryAfter <= 0 || !contains(e.Message, codeName(rc)) {
 			t.Errorf("got %q, retry after %v, want the code's name and a time", e.Message, e.RetryAfter)
 		}
 		if got := fresh.state(); got != keys.StateBusy {
@@ -161,7 +162,7 @@ func TestRepeatedCommands(t *testing.T) {
 			mustSign(t, b, m, p256)
 			proxy.SetScript(swtpm.Always(tpm2.TPMCCSign, swtpm.Fate(rc)))
 			err := signs(within(t, time.Second), b, m, p256)
-			wantKind(t, err, keys.Busy)
+			wantKind(t, err, fault.Busy)
 			if !contains(err.Error(), rc.Error()) {
 				t.Errorf("got %q, want it to name %v", err, rc)
 			}
@@ -182,8 +183,8 @@ func TestClearedDevice(t *testing.T) {
 	b.dial = func(ctx context.Context) (Conn, error) { return dialSocket(ctx, again.Path) }
 	for range 3 {
 		err := signs(soon(t), b, old, p256)
-		wantKind(t, err, keys.IdentityChanged)
-		if e, _ := keys.AsError(err); !contains(e.Hint, "enrol") {
+		wantKind(t, err, fault.IdentityChanged)
+		if e, _ := fault.AsError(err); !contains(e.Hint, "enrol") {
 			t.Errorf("got hint %q, want the way to a new key", e.Hint)
 		}
 	}
@@ -202,8 +203,8 @@ func TestSwappedDevice(t *testing.T) {
 	device.Kill()
 	other.Kill()
 	device.RestartIn(other.Dir)
-	wantKind(t, signs(soon(t), b, m, p256), keys.IdentityChanged)
-	wantKind(t, signs(soon(t), b, persistent, p256), keys.IdentityChanged)
+	wantKind(t, signs(soon(t), b, m, p256), fault.IdentityChanged)
+	wantKind(t, signs(soon(t), b, persistent, p256), fault.IdentityChanged)
 	wantState(t, b, keys.StateIdentityChanged)
 	device.Kill()
 	device.RestartIn(home)

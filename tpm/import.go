@@ -6,7 +6,8 @@ import (
 
 	"github.com/google/go-tpm/tpm2"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
 )
 
 // Export returns the key as a TSS2 PRIVATE KEY file, which tpm2-openssl,
@@ -66,7 +67,7 @@ func parentOf(h tpm2.TPMHandle) (parentRef, error) {
 // allowed, and narrows its suites to the purpose's.
 func (k *key) suits(asked keys.Template, allowImported bool) error {
 	if free := k.freedoms(); len(free) != 0 && !allowImported {
-		return &keys.Error{Kind: keys.Unsupported, Message: "the key is not one that was made inside this TPM to sign: " + free[0],
+		return &fault.Error{Kind: fault.Unsupported, Message: "the key is not one that was made inside this TPM to sign: " + free[0],
 			Hint: "--allow-imported takes it, and marks it as imported"}
 	}
 	public, err := keys.ParsePublic(k.spki)
@@ -78,10 +79,10 @@ func (k *key) suits(asked keys.Template, allowImported bool) error {
 		return err
 	}
 	if asked.Algorithm != "" && alg != asked.Algorithm || asked.RSABits != 0 && bits != asked.RSABits {
-		return &keys.Error{Kind: keys.BadRequest, Message: fmt.Sprintf("the file holds %s", describe([]keys.Capability{{Algorithm: alg, RSABits: bits}}))}
+		return &fault.Error{Kind: fault.BadRequest, Message: fmt.Sprintf("the file holds %s", describe([]keys.Capability{{Algorithm: alg, RSABits: bits}}))}
 	}
 	if len(asked.PIN) != 0 {
-		return &keys.Error{Kind: keys.BadRequest, Message: "an imported key keeps the PIN that it has"}
+		return &fault.Error{Kind: fault.BadRequest, Message: "an imported key keeps the PIN that it has"}
 	}
 	scheme, err := keys.SchemeFor(alg, asked.Purpose)
 	if err != nil {

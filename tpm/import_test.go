@@ -13,7 +13,8 @@ import (
 	"github.com/google/go-tpm/tpm2"
 	"github.com/google/go-tpm/tpm2/transport"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
 	"holdfast/test/swtpm"
 )
 
@@ -69,7 +70,7 @@ func (b bench) wantImport(file []byte, asked keys.Template, imported bool) {
 	b.ours(func(backend *TPM) {
 		_, err := backend.Import(soon(b.t), asked, file, false)
 		if imported {
-			wantKind(b.t, err, keys.Unsupported)
+			wantKind(b.t, err, fault.Unsupported)
 		} else if err != nil {
 			b.t.Fatalf("Import: %v", err)
 		}
@@ -100,7 +101,7 @@ func TestImportFromOpenSSL(t *testing.T) {
 	pss := genpkey("pss.pem", "-algorithm", "RSA-PSS", "-pkeyopt", "bits:2048", "-pkeyopt", "digest:sha256")
 	b.ours(func(backend *TPM) {
 		_, err := backend.Import(soon(t), keys.Template{Purpose: keys.TLSClient, Algorithm: keys.RS256}, pss, true)
-		wantKind(t, err, keys.Unsupported) // such keys are restricted: they sign only what the TPM has hashed
+		wantKind(t, err, fault.Unsupported) // such keys are restricted: they sign only what the TPM has hashed
 	})
 }
 
@@ -252,28 +253,28 @@ func TestImportRefuses(t *testing.T) {
 		name  string
 		file  []byte
 		asked keys.Template
-		want  keys.Kind
+		want  fault.Kind
 	}{
-		{"nothing", nil, es256, keys.BadRequest},
-		{"two files", append(bytes.Clone(file), file...), es256, keys.BadRequest},
-		{"another type", pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: block.Bytes}), es256, keys.BadRequest},
-		{"a byte too many", pem.EncodeToMemory(&pem.Block{Type: block.Type, Bytes: append(bytes.Clone(block.Bytes), 0)}), es256, keys.BadRequest},
-		{"9 KiB", pem.EncodeToMemory(&pem.Block{Type: block.Type, Bytes: make([]byte, 9<<10)}), es256, keys.BadRequest},
-		{"another algorithm", file, keys.Template{Purpose: keys.TLSClient, Algorithm: keys.ES384}, keys.BadRequest},
-		{"a PIN for a key without", file, pinned(false), keys.BadRequest},
+		{"nothing", nil, es256, fault.BadRequest},
+		{"two files", append(bytes.Clone(file), file...), es256, fault.BadRequest},
+		{"another type", pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: block.Bytes}), es256, fault.BadRequest},
+		{"a byte too many", pem.EncodeToMemory(&pem.Block{Type: block.Type, Bytes: append(bytes.Clone(block.Bytes), 0)}), es256, fault.BadRequest},
+		{"9 KiB", pem.EncodeToMemory(&pem.Block{Type: block.Type, Bytes: make([]byte, 9<<10)}), es256, fault.BadRequest},
+		{"another algorithm", file, keys.Template{Purpose: keys.TLSClient, Algorithm: keys.ES384}, fault.BadRequest},
+		{"a PIN for a key without", file, pinned(false), fault.BadRequest},
 		{"a policy", change(func(k *keyfile.TPMKey) {
 			k.Policy = []*keyfile.TPMPolicy{{CommandCode: 1, CommandPolicy: []byte{1}}}
-		}), es256, keys.Unsupported},
-		{"an importable key", change(func(k *keyfile.TPMKey) { k.Keytype = keyfile.OIDImportableKey }), es256, keys.Unsupported},
-		{"another hierarchy", change(func(k *keyfile.TPMKey) { k.Parent = tpm2.TPMRHEndorsement }), es256, keys.Unsupported},
+		}), es256, fault.Unsupported},
+		{"an importable key", change(func(k *keyfile.TPMKey) { k.Keytype = keyfile.OIDImportableKey }), es256, fault.Unsupported},
+		{"another hierarchy", change(func(k *keyfile.TPMKey) { k.Parent = tpm2.TPMRHEndorsement }), es256, fault.Unsupported},
 		{"damaged", change(func(k *keyfile.TPMKey) {
 			k.Privkey.Buffer = bytes.Clone(k.Privkey.Buffer)
 			k.Privkey.Buffer[40] ^= 1
-		}), es256, keys.KeyLost},
-		{"a parent that is not there", change(func(k *keyfile.TPMKey) { k.Parent = 0x81000001 }), es256, keys.NotFound},
+		}), es256, fault.KeyLost},
+		{"a parent that is not there", change(func(k *keyfile.TPMKey) { k.Parent = 0x81000001 }), es256, fault.NotFound},
 	} {
 		_, err := b.Import(soon(t), c.asked, c.file, true)
-		if got := keys.KindOf(err); got != c.want {
+		if got := fault.KindOf(err); got != c.want {
 			t.Errorf("%s: got %q (%v), want %q", c.name, got, err, c.want)
 		}
 	}

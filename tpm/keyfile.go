@@ -12,7 +12,8 @@ import (
 	keyfile "github.com/foxboron/go-tpm-keyfiles"
 	"github.com/google/go-tpm/tpm2"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
 )
 
 // Limits on what is read from disk, in bytes.
@@ -92,11 +93,11 @@ func (k *key) matches(m keys.Material) error {
 	case m.Backend != Backend:
 		return malformed("backend %q", m.Backend)
 	case !bytes.Equal(k.spki, m.Public):
-		return &keys.Error{Kind: keys.KeyMismatch, Message: "the key file holds another key than the recorded public key"}
+		return &fault.Error{Kind: fault.KeyMismatch, Message: "the key file holds another key than the recorded public key"}
 	case k.pin != m.PIN:
-		return &keys.Error{Kind: keys.KeyMismatch, Message: "the key file and the record disagree about a PIN"}
+		return &fault.Error{Kind: fault.KeyMismatch, Message: "the key file and the record disagree about a PIN"}
 	case len(free) != 0 && !m.Imported:
-		return &keys.Error{Kind: keys.KeyMismatch, Message: "the record does not say imported, but " + free[0]}
+		return &fault.Error{Kind: fault.KeyMismatch, Message: "the record does not say imported, but " + free[0]}
 	}
 	return nil
 }
@@ -214,7 +215,7 @@ func newKey(f *keyfile.TPMKey) (*key, error) {
 
 // asMalformed gives a kind to errors of go-tpm and the standard library.
 func asMalformed(err error) error {
-	if _, ok := keys.AsError(err); ok {
+	if _, ok := fault.AsError(err); ok {
 		return err
 	}
 	return malformed("public area: %v", err)
@@ -227,13 +228,13 @@ func (k *key) suite(s keys.Scheme) (suite, error) {
 			return su, nil
 		}
 	}
-	return suite{}, &keys.Error{Kind: keys.Unsupported, Message: fmt.Sprintf("the key does not sign %q", s)}
+	return suite{}, &fault.Error{Kind: fault.Unsupported, Message: fmt.Sprintf("the key does not sign %q", s)}
 }
 
 // malformed is the error for stored or imported bytes that make no sense; it
 // quotes short fields at most, never the file.
 func malformed(format string, args ...any) error {
-	return &keys.Error{Kind: keys.BadRequest, Message: "TPM key: " + fmt.Sprintf(format, args...)}
+	return &fault.Error{Kind: fault.BadRequest, Message: "TPM key: " + fmt.Sprintf(format, args...)}
 }
 
 // handleText is a handle as key records and people write it.

@@ -10,7 +10,8 @@ import (
 
 	"github.com/google/go-tpm/tpm2"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
 )
 
 func TestRecordIsStrict(t *testing.T) {
@@ -41,7 +42,7 @@ func TestRecordIsStrict(t *testing.T) {
 	} {
 		bad := m
 		bad.Device = device
-		if _, err := parseMaterial(bad); keys.KindOf(err) != keys.BadRequest {
+		if _, err := parseMaterial(bad); fault.KindOf(err) != fault.BadRequest {
 			t.Errorf("%s: got %v, want bad-request", name, err)
 		}
 	}
@@ -111,10 +112,10 @@ func FuzzRecord(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if _, err := parseKeyFile([]byte(r.Key)); err != nil && keys.KindOf(err) == keys.Internal {
+		if _, err := parseKeyFile([]byte(r.Key)); err != nil && fault.KindOf(err) == fault.Internal {
 			t.Errorf("got %v, want a named fault", err)
 		}
-		if _, err := r.Parent.ref(); err != nil && keys.KindOf(err) == keys.Internal {
+		if _, err := r.Parent.ref(); err != nil && fault.KindOf(err) == fault.Internal {
 			t.Errorf("got %v, want a named fault", err)
 		}
 	})
@@ -133,7 +134,7 @@ func FuzzKeyFile(f *testing.F) {
 	f.Fuzz(func(t *testing.T, der []byte) {
 		k, err := parseKeyFile(pem.EncodeToMemory(&pem.Block{Type: "TSS2 PRIVATE KEY", Bytes: der}))
 		if err != nil {
-			if keys.KindOf(err) == keys.Internal {
+			if fault.KindOf(err) == fault.Internal {
 				t.Errorf("got %v, want a named fault", err)
 			}
 			return

@@ -4,8 +4,8 @@ import (
 	"context"
 	"testing"
 
-	"holdfast/agent/keys"
-	"holdfast/agent/keys/keystest"
+	"holdfast/internal/keys"
+	"holdfast/internal/keys/keystest"
 	"holdfast/test/swtpm"
 	"holdfast/tpm"
 )

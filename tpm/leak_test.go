@@ -9,7 +9,8 @@ import (
 
 	"github.com/google/go-tpm/tpm2"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
 	"holdfast/test/swtpm"
 )
 
@@ -102,7 +103,7 @@ func loseReply(t *testing.T, device *swtpm.TPM, managed bool, d deed, n int, fat
 	err := d.do(soon(t), b, s)
 	reached := proxy.Seen() > n
 	proxy.SetScript(nil)
-	if err != nil && keys.KindOf(err) == keys.Internal {
+	if err != nil && fault.KindOf(err) == fault.Internal {
 		t.Errorf("reply %d: got %v, want a named fault", n, err)
 	}
 	mustSign(t, b, s.plain, p256)

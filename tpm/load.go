@@ -6,7 +6,8 @@ import (
 
 	"github.com/google/go-tpm/tpm2"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
 )
 
 // maxLoaded bounds the descriptors that are open for loaded keys behind a
@@ -37,7 +38,7 @@ func (t *TPM) Check(ctx context.Context, m keys.Material) error {
 		name, err := nameAt(ctx, l, e.handle)
 		if err == nil && !bytes.Equal(name, e.key.name) {
 			t.unload(ctx, e.key.id)
-			err = &keys.Error{Kind: keys.KeyMismatch, Message: "the TPM holds another key in this one's place"}
+			err = &fault.Error{Kind: fault.KeyMismatch, Message: "the TPM holds another key in this one's place"}
 		}
 		return err
 	})
@@ -130,7 +131,7 @@ func (t *TPM) loadUnder(ctx context.Context, l *link, p parent, k *key) (*entry,
 		t.hold(e.handle)
 		if !bytes.Equal(reply.Name.Buffer, k.name) {
 			t.flush(ctx, l, e.handle)
-			return &keys.Error{Kind: keys.KeyMismatch, Message: "the TPM loaded another key than the record's"}
+			return &fault.Error{Kind: fault.KeyMismatch, Message: "the TPM loaded another key than the record's"}
 		}
 		return nil
 	})
@@ -145,7 +146,7 @@ func loadRefused(err error) error {
 	if !aboutParameter(err) || vanished(err) {
 		return err
 	}
-	return &keys.Error{Kind: keys.KeyLost, Message: "the TPM no longer takes this key", Hint: hintLost, Err: err}
+	return &fault.Error{Kind: fault.KeyLost, Message: "the TPM no longer takes this key", Hint: hintLost, Err: err}
 }
 
 // enrol adds a loaded key to the table, making room among the descriptors.

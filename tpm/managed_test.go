@@ -9,7 +9,8 @@ import (
 
 	"github.com/google/go-tpm/tpm2"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
 	"holdfast/test/swtpm"
 )
 
@@ -21,12 +22,12 @@ func TestManagedStoppedDevice(t *testing.T) {
 	unlock(t, b, pin, testPIN)
 	mustSign(t, b, pin, p256)
 	device.Stop()
-	wantKind(t, signs(within(t, 100*time.Millisecond), b, plain, p256), keys.Deadline)
-	wantKind(t, signs(within(t, 100*time.Millisecond), b, pin, p256), keys.DeviceWedged)
+	wantKind(t, signs(within(t, 100*time.Millisecond), b, plain, p256), fault.Deadline)
+	wantKind(t, signs(within(t, 100*time.Millisecond), b, pin, p256), fault.DeviceWedged)
 	b.Lock(nil)
 	device.Cont()
 	mustSign(t, b, plain, p256)
-	wantKind(t, signs(soon(t), b, pin, p256), keys.PINRequired) // the lost reply cost the session
+	wantKind(t, signs(soon(t), b, pin, p256), fault.PINRequired) // the lost reply cost the session
 	unlock(t, b, pin, testPIN)
 	mustSign(t, b, pin, p256)
 	wantState(t, b, keys.StateReady)
@@ -109,7 +110,7 @@ func turn(b *TPM, worker int, shared, pin keys.Material) error {
 		if err := b.Unlock(ctx, pin, testPIN, time.Now().Add(time.Minute)); err != nil {
 			return err
 		}
-		if err := signs(ctx, b, pin, p256); keys.KindOf(err) != keys.PINRequired {
+		if err := signs(ctx, b, pin, p256); fault.KindOf(err) != fault.PINRequired {
 			return err
 		}
 		return nil
@@ -147,29 +148,29 @@ func TestSignRefusesArguments(t *testing.T) {
 		name   string
 		scheme keys.Scheme
 		digest int
-		want   keys.Kind
+		want   fault.Kind
 	}{
-		{"no digest", p256, 0, keys.BadRequest},
-		{"short digest", p256, 31, keys.BadRequest},
-		{"long digest", p256, 33, keys.BadRequest},
-		{"unknown scheme", "ed25519", 32, keys.BadRequest},
-		{"another curve", keys.ECDSAP384SHA384, 48, keys.Unsupported},
-		{"another type", keys.RSAPSSSHA256, 32, keys.Unsupported},
+		{"no digest", p256, 0, fault.BadRequest},
+		{"short digest", p256, 31, fault.BadRequest},
+		{"long digest", p256, 33, fault.BadRequest},
+		{"unknown scheme", "ed25519", 32, fault.BadRequest},
+		{"another curve", keys.ECDSAP384SHA384, 48, fault.Unsupported},
+		{"another type", keys.RSAPSSSHA256, 32, fault.Unsupported},
 	} {
 		_, err := b.Sign(soon(t), m, c.scheme, make([]byte, c.digest))
-		if got := keys.KindOf(err); got != c.want {
+		if got := fault.KindOf(err); got != c.want {
 			t.Errorf("%s: got %q (%v), want %q", c.name, got, err, c.want)
 		}
 	}
 	if got := proxy.Total(); got != 0 {
 		t.Errorf("the device got %d commands", got)
 	}
-	wantKind(t, b.Unlock(soon(t), m, testPIN, time.Now().Add(time.Minute)), keys.BadRequest)
+	wantKind(t, b.Unlock(soon(t), m, testPIN, time.Now().Add(time.Minute)), fault.BadRequest)
 	pin := create(t, b, pinned(false))
-	wantKind(t, b.Unlock(soon(t), pin, []byte("12\x0034"), time.Now().Add(time.Minute)), keys.BadRequest)
-	wantKind(t, b.Unlock(soon(t), pin, testPIN, time.Now()), keys.BadRequest)
+	wantKind(t, b.Unlock(soon(t), pin, []byte("12\x0034"), time.Now().Add(time.Minute)), fault.BadRequest)
+	wantKind(t, b.Unlock(soon(t), pin, testPIN, time.Now()), fault.BadRequest)
 	_, err := b.Create(soon(t), keys.Template{Purpose: keys.TLSClient, Algorithm: keys.ES256, PIN: []byte("1\x00234")})
-	wantKind(t, err, keys.BadRequest)
+	wantKind(t, err, fault.BadRequest)
 }
 
 // TestPINOfEveryByte uses PINs of the shortest and longest kind with every byte
@@ -187,7 +188,7 @@ func TestPINOfEveryByte(t *testing.T) {
 		unlock(t, b, m, pin)
 		mustSign(t, b, m, p256)
 		b.Lock(nil)
-		wantKind(t, signs(soon(t), b, m, p256), keys.PINRequired)
+		wantKind(t, signs(soon(t), b, m, p256), fault.PINRequired)
 	}
 }
 
@@ -199,7 +200,7 @@ func TestEndedCallerSendsNothing(t *testing.T) {
 	proxy.ResetCounts()
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	wantKind(t, signs(ctx, b, m, p256), keys.Deadline)
+	wantKind(t, signs(ctx, b, m, p256), fault.Deadline)
 	if got := proxy.Total(); got != 0 {
 		t.Errorf("the device got %d commands for a caller who has gone", got)
 	}
@@ -219,7 +220,7 @@ func TestWaitingCallerEnds(t *testing.T) {
 		time.Sleep(time.Millisecond)
 	}
 	start := time.Now()
-	wantKind(t, signs(within(t, 20*time.Millisecond), b, m, p256), keys.Deadline)
+	wantKind(t, signs(within(t, 20*time.Millisecond), b, m, p256), fault.Deadline)
 	if took := time.Since(start); took > 200*time.Millisecond {
 		t.Errorf("the wait took %v of 20 ms", took)
 	}

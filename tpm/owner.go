@@ -7,7 +7,7 @@ import (
 
 	"github.com/google/go-tpm/tpm2"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
 )
 
 // Default deadlines for callers that bring none. Making an RSA key takes a chip
@@ -54,7 +54,7 @@ func (t *TPM) acquire(ctx context.Context) error {
 	}
 	if t.isClosed() {
 		<-t.owner
-		return &keys.Error{Kind: keys.DeviceAbsent, Message: "the TPM backend is closed"}
+		return &fault.Error{Kind: fault.DeviceAbsent, Message: "the TPM backend is closed"}
 	}
 	return nil
 }
@@ -68,7 +68,7 @@ func (t *TPM) release() {
 // repair puts right what err shows to be wrong with our picture of the device
 // and reports whether the operation may be tried again.
 func (t *TPM) repair(ctx context.Context, err error) bool {
-	if _, final := keys.AsError(err); final || err == nil || ctx.Err() != nil {
+	if _, final := fault.AsError(err); final || err == nil || ctx.Err() != nil {
 		return false
 	}
 	switch {

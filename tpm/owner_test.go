@@ -6,7 +6,8 @@ import (
 
 	"github.com/google/go-tpm/tpm2"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
 	"holdfast/test/swtpm"
 )
 
@@ -61,8 +62,8 @@ func TestOwnerAuth(t *testing.T) {
 		b, proxy, _ := behind(t, false)
 		setOwnerAuth(t, proxy, []byte(value))
 		_, err := b.Create(soon(t), es256)
-		wantKind(t, err, keys.Unsupported)
-		if e, _ := keys.AsError(err); !contains(e.Hint, "owner-auth") {
+		wantKind(t, err, fault.Unsupported)
+		if e, _ := fault.AsError(err); !contains(e.Hint, "owner-auth") {
 			t.Errorf("got hint %q, want the setting's name", e.Hint)
 		}
 		c := proxied(proxy, false)
@@ -111,17 +112,17 @@ func TestPersistentSRK(t *testing.T) {
 	if err == nil {
 		err = b.Persist(soon(t), unfinished)
 	}
-	wantKind(t, err, keys.Unsupported)
+	wantKind(t, err, fault.Unsupported)
 	again := open(t, proxied(proxy, false))
 	mustSign(t, again, m, p256)
-	wantKind(t, signs(soon(t), again, before, p256), keys.Unsupported) // its parent is another key
+	wantKind(t, signs(soon(t), again, before, p256), fault.Unsupported) // its parent is another key
 	pin := create(t, again, pinned(false))
 	unlock(t, again, pin, testPIN)
 	mustSign(t, again, pin, p256)
 
 	persistNothing(t, proxy)
 	fresh := open(t, proxied(proxy, false))
-	wantKind(t, signs(soon(t), fresh, m, p256), keys.IdentityChanged)
+	wantKind(t, signs(soon(t), fresh, m, p256), fault.IdentityChanged)
 }
 
 // persistNothing removes the storage root key, as its owner may.

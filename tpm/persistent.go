@@ -7,7 +7,8 @@ import (
 
 	"github.com/google/go-tpm/tpm2"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
 )
 
 // Persistent keys take the first free handle of this range. It lies within the
@@ -62,11 +63,11 @@ func (t *TPM) persist(ctx context.Context, l *link, e *entry) error {
 func persistRefused(err error) error {
 	switch {
 	case wrongAuth(err):
-		return &keys.Error{Kind: keys.Unsupported, Message: "the TPM's owner hierarchy wants an authorisation for a persistent key", Hint: hintOwner, Err: err}
+		return &fault.Error{Kind: fault.Unsupported, Message: "the TPM's owner hierarchy wants an authorisation for a persistent key", Hint: hintOwner, Err: err}
 	case errors.Is(err, tpm2.TPMRCNVDefined):
-		return &keys.Error{Kind: keys.Busy, Message: "somebody else has just taken the key's persistent handle", Hint: "try again", Err: err}
+		return &fault.Error{Kind: fault.Busy, Message: "somebody else has just taken the key's persistent handle", Hint: "try again", Err: err}
 	case errors.Is(err, tpm2.TPMRCNVSpace):
-		return &keys.Error{Kind: keys.Unsupported, Message: "the TPM has no room for another persistent key", Hint: "make the key without --persistent", Err: err}
+		return &fault.Error{Kind: fault.Unsupported, Message: "the TPM has no room for another persistent key", Hint: "make the key without --persistent", Err: err}
 	}
 	return err
 }
@@ -98,7 +99,7 @@ func (t *TPM) reserve(ctx context.Context, l *link) (tpm2.TPMHandle, error) {
 			return free, nil
 		}
 	}
-	return 0, &keys.Error{Kind: keys.Unsupported, Message: "the TPM has no free persistent handle"}
+	return 0, &fault.Error{Kind: fault.Unsupported, Message: "the TPM has no free persistent handle"}
 }
 
 // evictControl makes the object at from persistent at h, or removes the

@@ -7,7 +7,8 @@ import (
 
 	"github.com/google/go-tpm/tpm2"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
 )
 
 // A PIN is the key's authorisation value. It crosses the bus only inside a
@@ -18,7 +19,7 @@ import (
 
 // needPIN is the answer for a key with a PIN and without a live session.
 func needPIN() error {
-	return &keys.Error{Kind: keys.PINRequired, Message: "the key is locked with a PIN", Hint: "holdfast unlock NAME"}
+	return &fault.Error{Kind: fault.PINRequired, Message: "the key is locked with a PIN", Hint: "holdfast unlock NAME"}
 }
 
 // Unlock lets Sign use a key with a PIN until the given time. The caller wipes
@@ -28,7 +29,7 @@ func (t *TPM) Unlock(ctx context.Context, m keys.Material, pin []byte, until tim
 		return err
 	}
 	if !m.PIN || !time.Now().Before(until) {
-		return &keys.Error{Kind: keys.BadRequest, Message: "the key has no PIN, or the time to unlock it for is over"}
+		return &fault.Error{Kind: fault.BadRequest, Message: "the key has no PIN, or the time to unlock it for is over"}
 	}
 	return t.run(ctx, patience, func(ctx context.Context) error {
 		e, err := t.find(ctx, m)
@@ -64,10 +65,10 @@ func (t *TPM) mayTry(ctx context.Context, l *link, k *key) (lockout, error) {
 		return now, err
 	}
 	if now.locked {
-		return now, &keys.Error{Kind: keys.DeviceLocked, Message: "the TPM is locked after wrong authorisations", Hint: hintLocked, RetryAfter: now.interval}
+		return now, &fault.Error{Kind: fault.DeviceLocked, Message: "the TPM is locked after wrong authorisations", Hint: hintLocked, RetryAfter: now.interval}
 	}
 	if now.left()-1 < now.reserve() {
-		return now, &keys.Error{Kind: keys.PINBlocked,
+		return now, &fault.Error{Kind: fault.PINBlocked,
 			Message: fmt.Sprintf("the TPM locks itself after %d more wrong authorisations: none of them is spent on a PIN", now.left()),
 			Hint:    fmt.Sprintf("the TPM forgives one every %s", now.interval)}
 	}
@@ -100,7 +101,7 @@ func (t *TPM) provePIN(ctx context.Context, l *link, e *entry, pin []byte, now l
 // wrongPIN says how many wrong PINs are left to us, given the counters from
 // before this one.
 func wrongPIN(before lockout) error {
-	e := &keys.Error{Kind: keys.PINRequired, Message: "wrong PIN", Hint: "holdfast unlock NAME"}
+	e := &fault.Error{Kind: fault.PINRequired, Message: "wrong PIN", Hint: "holdfast unlock NAME"}
 	if before.max > 0 {
 		e.Message = fmt.Sprintf("wrong PIN; %d more are tried before the TPM's lockout comes too near", max(before.left()-1-before.reserve(), 0))
 	}

@@ -8,7 +8,8 @@ import (
 
 	"github.com/google/go-tpm/tpm2"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
 	"holdfast/test/swtpm"
 )
 
@@ -26,7 +27,7 @@ func TestPINNeverOnTheBus(t *testing.T) {
 	asked := pinned(true)
 	asked.PIN = pin
 	m := create(t, b, asked)
-	wantKind(t, unlockErr(t, b, m, "wrong PIN to look for"), keys.PINRequired)
+	wantKind(t, unlockErr(t, b, m, "wrong PIN to look for"), fault.PINRequired)
 	unlock(t, b, m, pin)
 	mustSign(t, b, m, p256)
 	seen := proxy.Recorded()
@@ -73,10 +74,10 @@ func TestLockEndsTheSession(t *testing.T) {
 	if !bytes.Equal(key, make([]byte, len(key))) {
 		t.Error("the session key is still in memory")
 	}
-	wantKind(t, signs(soon(t), b, m, p256), keys.PINRequired)
+	wantKind(t, signs(soon(t), b, m, p256), fault.PINRequired)
 	mustSign(t, b, other, p256)
 	b.Lock(nil)
-	wantKind(t, signs(soon(t), b, other, p256), keys.PINRequired)
+	wantKind(t, signs(soon(t), b, other, p256), fault.PINRequired)
 	proxy.Close()
 	for _, h := range device.Handles() {
 		if h>>24 == 2 || h>>24 == 3 {
@@ -96,7 +97,7 @@ func TestUnlockEnds(t *testing.T) {
 			t.Fatal("the session outlives its time")
 		}
 	}
-	wantKind(t, signs(soon(t), b, m, p256), keys.PINRequired)
+	wantKind(t, signs(soon(t), b, m, p256), fault.PINRequired)
 	unlock(t, b, m, testPIN)
 	mustSign(t, b, m, p256)
 }
@@ -106,18 +107,18 @@ func TestWrongPINs(t *testing.T) {
 	b, proxy, device := behind(t, false)
 	m := create(t, b, pinned(false))
 	plain := create(t, b, es256)
-	var kinds []keys.Kind
+	var kinds []fault.Kind
 	for range 10 {
-		kinds = append(kinds, keys.KindOf(unlockErr(t, b, m, "wrong")))
+		kinds = append(kinds, fault.KindOf(unlockErr(t, b, m, "wrong")))
 	}
-	want := []keys.Kind{keys.PINRequired, keys.PINRequired}
+	want := []fault.Kind{fault.PINRequired, fault.PINRequired}
 	for len(want) < 10 {
-		want = append(want, keys.PINBlocked)
+		want = append(want, fault.PINBlocked)
 	}
 	if !reflect.DeepEqual(kinds, want) {
 		t.Errorf("got %v, want %v", kinds, want)
 	}
-	wantKind(t, unlockErr(t, b, m, string(testPIN)), keys.PINBlocked)
+	wantKind(t, unlockErr(t, b, m, string(testPIN)), fault.PINBlocked)
 	mustSign(t, b, plain, p256)
 	s := wantState(t, b, keys.StateReady)
 	if s.TriesLeft == nil || *s.TriesLeft != 1 {
@@ -191,10 +192,10 @@ func TestLockedDevice(t *testing.T) {
 	plain, pin, open := create(t, b, es256), create(t, b, pinned(false)), create(t, b, pinned(false))
 	unlock(t, b, open, testPIN)
 	burn(t, proxy)
-	wantKind(t, signs(soon(t), b, open, p256), keys.DeviceLocked)
+	wantKind(t, signs(soon(t), b, open, p256), fault.DeviceLocked)
 	err := unlockErr(t, b, pin, string(testPIN))
-	wantKind(t, err, keys.DeviceLocked)
-	if e, _ := keys.AsError(err); e.RetryAfter <= 0 || e.RetryAfter > 1000*time.Second {
+	wantKind(t, err, fault.DeviceLocked)
+	if e, _ := fault.AsError(err); e.RetryAfter <= 0 || e.RetryAfter > 1000*time.Second {
 		t.Errorf("got retry after %v, want swtpm's 1000 s at most", e.RetryAfter)
 	}
 	mustSign(t, b, plain, p256)
@@ -263,7 +264,7 @@ func TestPINWithSwappedParent(t *testing.T) {
 	})
 	proxy.SetScript(nil)
 	again := open(t, proxied(proxy, false))
-	wantKind(t, unlockErr(t, again, m, string(testPIN)), keys.IdentityChanged)
+	wantKind(t, unlockErr(t, again, m, string(testPIN)), fault.IdentityChanged)
 }
 
 // createPrimaryBytes is the command that makes a parent.

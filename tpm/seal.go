@@ -10,7 +10,8 @@ import (
 	keyfile "github.com/foxboron/go-tpm-keyfiles"
 	"github.com/google/go-tpm/tpm2"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
 )
 
 // A sealed secret is a KeyedHash object that neither signs nor decrypts (TPM 2.0
@@ -54,7 +55,7 @@ func (t *TPM) sealUnder(ctx context.Context, l *link, p parent, secret []byte) (
 	f := keyfile.NewTPMKey(keyfile.OIDSealedKey, made.OutPublic, made.OutPrivate, keyfile.WithParent(fileParent(p.ref)))
 	f.EmptyAuth = true
 	if _, err := newSealed(f); err != nil {
-		return nil, &keys.Error{Kind: keys.KeyMismatch, Message: "the TPM made another kind of object than it was asked for", Err: err}
+		return nil, &fault.Error{Kind: fault.KeyMismatch, Message: "the TPM made another kind of object than it was asked for", Err: err}
 	}
 	return json.Marshal(record{Key: string(f.Bytes()), Parent: recordOf(p.ref)})
 }
@@ -166,7 +167,7 @@ func (t *TPM) loadSealed(ctx context.Context, l *link, p parent, o *sealed) (tpm
 		reply, err := tpm2.Load{ParentHandle: p.auth(), InPrivate: o.file.Privkey, InPublic: o.file.Pubkey}.Execute(l.on(ctx))
 		err = step("TPM2_Load", l, err)
 		if aboutParameter(err) && !vanished(err) {
-			return &keys.Error{Kind: keys.KeyLost, Message: "the TPM no longer opens this secret", Hint: hintSealed, Err: err}
+			return &fault.Error{Kind: fault.KeyLost, Message: "the TPM no longer opens this secret", Hint: hintSealed, Err: err}
 		}
 		if err != nil {
 			return err
@@ -175,7 +176,7 @@ func (t *TPM) loadSealed(ctx context.Context, l *link, p parent, o *sealed) (tpm
 		t.hold(h)
 		if !bytes.Equal(reply.Name.Buffer, o.name) {
 			t.flush(ctx, l, h)
-			return &keys.Error{Kind: keys.KeyMismatch, Message: "the TPM loaded another object than the record's"}
+			return &fault.Error{Kind: fault.KeyMismatch, Message: "the TPM loaded another object than the record's"}
 		}
 		return nil
 	})

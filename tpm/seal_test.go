@@ -12,7 +12,8 @@ import (
 	keyfile "github.com/foxboron/go-tpm-keyfiles"
 	"github.com/google/go-tpm/tpm2"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
 	"holdfast/test/swtpm"
 )
 
@@ -133,7 +134,7 @@ func TestSealedOnClearedDevice(t *testing.T) {
 	again := swtpm.NewProxy(t, device, swtpm.Options{})
 	b.dial = func(ctx context.Context) (Conn, error) { return dialSocket(ctx, again.Path) }
 	_, err := b.Unseal(soon(t), sealed)
-	wantKind(t, err, keys.IdentityChanged)
+	wantKind(t, err, fault.IdentityChanged)
 	wantState(t, b, keys.StateIdentityChanged)
 	mustUnseal(t, b, seal(t, b))
 	wantState(t, b, keys.StateReady)
@@ -163,7 +164,7 @@ func TestSealedWithSwappedParent(t *testing.T) {
 	})
 	proxy.ResetCounts()
 	_, err = b.Unseal(soon(t), sealed)
-	wantKind(t, err, keys.IdentityChanged)
+	wantKind(t, err, fault.IdentityChanged)
 	if n := proxy.Counts()[tpm2.TPMCCUnseal]; n != 0 {
 		t.Errorf("TPM2_Unseal was sent %d times under a foreign parent", n)
 	}
@@ -180,7 +181,7 @@ func TestUnsealReplyIsAuthentic(t *testing.T) {
 			}
 			return reply
 		})
-		if got, err := b.Unseal(soon(t), sealed); keys.KindOf(err) != keys.DeviceFailed || got != nil {
+		if got, err := b.Unseal(soon(t), sealed); fault.KindOf(err) != fault.DeviceFailed || got != nil {
 			t.Errorf("byte %d flipped: got %q, %v, want device-failed", at, got, err)
 		}
 	}
@@ -241,7 +242,7 @@ func TestSealedObjects(t *testing.T) {
 			t.Fatal(err)
 		}
 		proxy.ResetCounts()
-		if _, err := b.Unseal(soon(t), text); keys.KindOf(err) != keys.Unsupported {
+		if _, err := b.Unseal(soon(t), text); fault.KindOf(err) != fault.Unsupported {
 			t.Errorf("%s: got %v, want unsupported", name, err)
 		}
 		if proxy.Total() != 0 {
@@ -292,7 +293,7 @@ func FuzzSealed(f *testing.F) {
 	f.Add(aRecord(f))
 	f.Fuzz(func(t *testing.T, device []byte) {
 		o, err := parseSealed(device)
-		if err != nil && keys.KindOf(err) == keys.Internal {
+		if err != nil && fault.KindOf(err) == fault.Internal {
 			t.Errorf("got %v, want a named fault", err)
 		}
 		if err == nil && (len(o.name) == 0 || len(o.parent.name) == 0) {

@@ -7,7 +7,8 @@ import (
 
 	"github.com/google/go-tpm/tpm2"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
 )
 
 // TestSessionRepliesAreAuthenticated: with a PIN session a changed reply is an
@@ -33,7 +34,7 @@ func TestSessionRepliesAreAuthenticated(t *testing.T) {
 			t.Errorf("%s changed: got signature %x", name, signature)
 		}
 		proxy.SetMutation(nil)
-		wantKind(t, signs(soon(t), b, m, p256), keys.PINRequired)
+		wantKind(t, signs(soon(t), b, m, p256), fault.PINRequired)
 		unlock(t, b, m, testPIN)
 		mustSign(t, b, m, p256)
 	}
@@ -45,7 +46,7 @@ func TestUntilIsCheckedAtUse(t *testing.T) {
 	m := create(t, b, pinned(false))
 	unlock(t, b, m, testPIN)
 	b.sessionOf(string(m.Device)).until = time.Now()
-	wantKind(t, signs(soon(t), b, m, p256), keys.PINRequired)
+	wantKind(t, signs(soon(t), b, m, p256), fault.PINRequired)
 }
 
 // TestLockDoesNotWait locks while the device does not answer, with a session
@@ -55,7 +56,7 @@ func TestLockDoesNotWait(t *testing.T) {
 	plain, pin := create(t, b, es256), create(t, b, pinned(false))
 	unlock(t, b, pin, testPIN)
 	device.Stop()
-	wantKind(t, signs(within(t, 100*time.Millisecond), b, plain, p256), keys.Deadline)
+	wantKind(t, signs(within(t, 100*time.Millisecond), b, plain, p256), fault.Deadline)
 	start := time.Now()
 	b.Lock(nil)
 	if took := time.Since(start); took > time.Second {
@@ -63,7 +64,7 @@ func TestLockDoesNotWait(t *testing.T) {
 	}
 	device.Cont()
 	mustSign(t, b, plain, p256)
-	wantKind(t, signs(soon(t), b, pin, p256), keys.PINRequired)
+	wantKind(t, signs(soon(t), b, pin, p256), fault.PINRequired)
 }
 
 // TestImportedIsNotForgotten: a record that leaves the mark out of a key that
@@ -77,7 +78,7 @@ func TestImportedIsNotForgotten(t *testing.T) {
 		t.Fatal(err)
 	}
 	m.Imported = false
-	wantKind(t, k.matches(m), keys.KeyMismatch)
+	wantKind(t, k.matches(m), fault.KeyMismatch)
 }
 
 // TestSessionKey holds the session's derivation and HMAC to go-tpm's, with the

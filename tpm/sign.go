@@ -8,14 +8,15 @@ import (
 
 	"github.com/google/go-tpm/tpm2"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
 )
 
 // Sign signs digest: one command for a key that is in the device, four when it
 // has to be loaded first. A key with a PIN takes an Unlock before.
 func (t *TPM) Sign(ctx context.Context, m keys.Material, s keys.Scheme, digest []byte) ([]byte, error) {
 	if len(digest) == 0 || s.Hash() == 0 || len(digest) != s.Hash().Size() {
-		return nil, &keys.Error{Kind: keys.BadRequest, Message: fmt.Sprintf("a digest of %d bytes is not one for %q", len(digest), s)}
+		return nil, &fault.Error{Kind: fault.BadRequest, Message: fmt.Sprintf("a digest of %d bytes is not one for %q", len(digest), s)}
 	}
 	var signature []byte
 	err := t.run(ctx, patience, func(ctx context.Context) error {

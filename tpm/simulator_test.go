@@ -14,8 +14,9 @@ import (
 	"github.com/google/go-tpm-tools/simulator"
 	"github.com/google/go-tpm/tpm2"
 
-	"holdfast/agent/keys"
-	"holdfast/agent/keys/keystest"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
+	"holdfast/internal/keys/keystest"
 	"holdfast/test/swtpm"
 	"holdfast/tpm"
 )
@@ -146,13 +147,13 @@ func (c *chip) setForge(f func([][]byte) []byte) {
 
 func (y *tally) note(t *testing.T, seed uint64, err error) {
 	t.Helper()
-	var e *keys.Error
+	var e *fault.Error
 	switch {
 	case err == nil:
 		y.verified++
 	case !errors.As(err, &e):
 		t.Errorf("seed %d, reply %d: got %v, want a keys.Error", seed, y.replies, err)
-	case e.Kind == keys.KeyMismatch:
+	case e.Kind == fault.KeyMismatch:
 		y.caught++
 	default:
 		y.refused++

@@ -9,7 +9,8 @@ import (
 	keyfile "github.com/foxboron/go-tpm-keyfiles"
 	"github.com/google/go-tpm/tpm2"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
 )
 
 // persistentSRK is where provisioning puts the storage root key (TCG TPM 2.0
@@ -77,11 +78,11 @@ func (t *TPM) lend(p parent, err error, use func(parent) error) error {
 // ownerRefused names the missing authorisation when the persistent storage
 // root key cannot stand in.
 func ownerRefused(err error) error {
-	kind := keys.KindOf(err)
-	if err == nil || codeOf(err) == tpm2.TPMRCSuccess && kind != keys.IdentityChanged && kind != keys.NotFound {
+	kind := fault.KindOf(err)
+	if err == nil || codeOf(err) == tpm2.TPMRCSuccess && kind != fault.IdentityChanged && kind != fault.NotFound {
 		return err
 	}
-	return &keys.Error{Kind: keys.Unsupported, Message: "the TPM's owner hierarchy wants an authorisation, and no usable storage root key is at 0x81000001",
+	return &fault.Error{Kind: fault.Unsupported, Message: "the TPM's owner hierarchy wants an authorisation, and no usable storage root key is at 0x81000001",
 		Hint: hintOwner, Err: err}
 }
 
@@ -115,7 +116,7 @@ func templateRefused(err error) error {
 	if !aboutParameter(err) || wrongAuth(err) {
 		return err
 	}
-	return &keys.Error{Kind: keys.KeyLost, Message: "the TPM cannot make the key's parent", Hint: hintLost, Err: err}
+	return &fault.Error{Kind: fault.KeyLost, Message: "the TPM cannot make the key's parent", Hint: hintLost, Err: err}
 }
 
 // readParent looks up the persistent parent of ref, with a command that tries no
@@ -143,16 +144,16 @@ func readParent(ctx context.Context, l *link, ref parentRef) (parent, error) {
 func parentMissing(ref parentRef) error {
 	where := handleText(ref.handle)
 	if ref.name == nil {
-		return &keys.Error{Kind: keys.NotFound, Message: "this TPM has no key at " + where + ", where the key's parent should be"}
+		return &fault.Error{Kind: fault.NotFound, Message: "this TPM has no key at " + where + ", where the key's parent should be"}
 	}
-	return &keys.Error{Kind: keys.IdentityChanged, Message: "the key's parent is no longer at " + where, Hint: hintIdentity}
+	return &fault.Error{Kind: fault.IdentityChanged, Message: "the key's parent is no longer at " + where, Hint: hintIdentity}
 }
 
 // parentCounts is for a persistent parent whose use with the empty authorisation
 // value is a try that may count for the lockout. It is not made: each key under
 // it would cost a try whenever it is loaded.
 func parentCounts(ref parentRef) error {
-	return &keys.Error{Kind: keys.Unsupported, Message: "the key's parent at " + handleText(ref.handle) + " counts for the TPM's lockout",
+	return &fault.Error{Kind: fault.Unsupported, Message: "the key's parent at " + handleText(ref.handle) + " counts for the TPM's lockout",
 		Hint: "storage root keys have the attribute noda: make the key under such a one"}
 }
 
@@ -180,7 +181,7 @@ func checkParent(p *parent, recorded []byte) error {
 		return fmt.Errorf("parent's name: %w", err)
 	}
 	if recorded != nil && !bytes.Equal(name.Buffer, recorded) {
-		return &keys.Error{Kind: keys.IdentityChanged, Message: "this is not the TPM that made the key, or it was cleared since",
+		return &fault.Error{Kind: fault.IdentityChanged, Message: "this is not the TPM that made the key, or it was cleared since",
 			Hint: hintIdentity, Err: fmt.Errorf("parent is %s, recorded %s", hex.EncodeToString(name.Buffer), hex.EncodeToString(recorded))}
 	}
 	p.ref.name = name.Buffer
@@ -191,7 +192,7 @@ func checkParent(p *parent, recorded []byte) error {
 func checkStorage(public *tpm2.TPMTPublic) error {
 	a := public.ObjectAttributes
 	if !a.Restricted || !a.Decrypt || a.SignEncrypt || !a.FixedTPM || !a.FixedParent || !a.SensitiveDataOrigin {
-		return &keys.Error{Kind: keys.Unsupported, Message: "the key's parent is not a storage key that was made inside the TPM and stays there"}
+		return &fault.Error{Kind: fault.Unsupported, Message: "the key's parent is not a storage key that was made inside the TPM and stays there"}
 	}
 	return nil
 }

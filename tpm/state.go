@@ -7,7 +7,8 @@ import (
 
 	"github.com/google/go-tpm/tpm2"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
 )
 
 // health is the device's state as the last commands showed it.
@@ -54,32 +55,32 @@ func (t *TPM) note(err error) {
 	if err == nil || codeOf(err) != tpm2.TPMRCSuccess {
 		t.leave(keys.StateAbsent, keys.StateBusy, keys.StateWedged, keys.StateFailed)
 	}
-	fault, ok := keys.AsError(err)
+	flaw, ok := fault.AsError(err)
 	if !ok {
 		return
 	}
-	if state := stateAfter(fault); state != "" {
-		t.enter(health{state: state, reason: fault.Error(), hint: fault.Hint, until: t.lockedUntil(fault)})
+	if state := stateAfter(flaw); state != "" {
+		t.enter(health{state: state, reason: flaw.Error(), hint: flaw.Hint, until: t.lockedUntil(flaw)})
 	}
 }
 
 // stateAfter is the state that a fault puts the device in, if any.
-func stateAfter(fault *keys.Error) keys.State {
-	switch fault.Kind {
-	case keys.DeviceAbsent:
+func stateAfter(flaw *fault.Error) keys.State {
+	switch flaw.Kind {
+	case fault.DeviceAbsent:
 		return keys.StateAbsent
-	case keys.DeviceFailed:
+	case fault.DeviceFailed:
 		return keys.StateFailed
-	case keys.DeviceLocked:
+	case fault.DeviceLocked:
 		return keys.StateLocked
-	case keys.IdentityChanged:
+	case fault.IdentityChanged:
 		return keys.StateIdentityChanged
-	case keys.Busy:
-		if full(codeOf(fault)) {
+	case fault.Busy:
+		if full(codeOf(flaw)) {
 			return keys.StateBusy
 		}
-	case keys.Deadline, keys.DeviceWedged:
-		if unanswered(fault) {
+	case fault.Deadline, fault.DeviceWedged:
+		if unanswered(flaw) {
 			return keys.StateWedged
 		}
 	}
@@ -95,10 +96,10 @@ func unanswered(err error) bool {
 }
 
 // lockedUntil is the moment named by a lockout fault, nil when unknown.
-func (t *TPM) lockedUntil(fault *keys.Error) *time.Time {
-	if fault.Kind != keys.DeviceLocked || fault.RetryAfter <= 0 {
+func (t *TPM) lockedUntil(flaw *fault.Error) *time.Time {
+	if flaw.Kind != fault.DeviceLocked || flaw.RetryAfter <= 0 {
 		return nil
 	}
-	until := time.Now().Add(fault.RetryAfter)
+	until := time.Now().Add(flaw.RetryAfter)
 	return &until
 }

@@ -9,7 +9,8 @@ import (
 
 	"github.com/google/go-tpm/tpm2"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
 )
 
 // statusTime bounds Status for callers without a deadline.
@@ -26,7 +27,7 @@ func (t *TPM) Status(ctx context.Context) keys.Status {
 	tries := -1
 	_ = t.run(ctx, statusTime, func(ctx context.Context) (err error) { // the outcome is noted as a state
 		if late(ctx) {
-			return &keys.Error{Kind: keys.Deadline, Message: "too little time is left to ask the TPM"}
+			return &fault.Error{Kind: fault.Deadline, Message: "too little time is left to ask the TPM"}
 		}
 		tries, err = t.look(ctx)
 		return err

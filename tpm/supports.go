@@ -7,7 +7,8 @@ import (
 
 	"github.com/google/go-tpm/tpm2"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
 )
 
 // candidates lists every kind of key that a device might make.
@@ -33,7 +34,7 @@ func (t *TPM) supports(ctx context.Context, area tpm2.TPMTPublic) error {
 	if err != nil {
 		return err
 	}
-	return &keys.Error{Kind: keys.Unsupported, Message: "this TPM does not make such keys", Hint: "it makes " + describe(list)}
+	return &fault.Error{Kind: fault.Unsupported, Message: "this TPM does not make such keys", Hint: "it makes " + describe(list)}
 }
 
 // testParms asks whether the device knows an algorithm with its parameters.

@@ -9,7 +9,8 @@ import (
 
 	"github.com/google/go-tpm/tpm2"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
 )
 
 // A suite is a signature scheme as a TPM spells it.
@@ -37,7 +38,7 @@ func suiteOf(s keys.Scheme) (suite, error) {
 			return su, nil
 		}
 	}
-	return suite{}, &keys.Error{Kind: keys.Unsupported, Message: fmt.Sprintf("a TPM key cannot sign with %q", s)}
+	return suite{}, &fault.Error{Kind: fault.Unsupported, Message: fmt.Sprintf("a TPM key cannot sign with %q", s)}
 }
 
 // template is the public area to ask for.
@@ -75,7 +76,7 @@ func parameters(su suite, bits int) (tpm2.TPMAlgID, tpm2.TPMUPublicParms, error)
 		bits = 2048
 	}
 	if bits != 2048 && bits != 3072 && bits != 4096 {
-		return 0, tpm2.TPMUPublicParms{}, &keys.Error{Kind: keys.BadRequest,
+		return 0, tpm2.TPMUPublicParms{}, &fault.Error{Kind: fault.BadRequest,
 			Message: fmt.Sprintf("RSA keys of %d bits are not made", bits), Hint: "2048, 3072 or 4096"}
 	}
 	scheme := tpm2.TPMTRSAScheme{Scheme: su.alg, Details: tpm2.NewTPMUAsymScheme(su.alg, &tpm2.TPMSSigSchemeRSASSA{HashAlg: su.hash})}
@@ -107,7 +108,7 @@ func checkSigner(area *tpm2.TPMTPublic) error {
 
 // refuse is the error for a key that is well-formed and not usable here.
 func refuse(why string) error {
-	return &keys.Error{Kind: keys.Unsupported, Message: "the key cannot be used here: " + why}
+	return &fault.Error{Kind: fault.Unsupported, Message: "the key cannot be used here: " + why}
 }
 
 // freedoms lists what sets a key apart from one that was made inside this TPM,

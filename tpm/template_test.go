@@ -6,7 +6,8 @@ import (
 
 	"github.com/google/go-tpm/tpm2"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
 )
 
 // goodArea is the public area of a new ES256 key.
@@ -75,7 +76,7 @@ func TestTemplateSchemes(t *testing.T) {
 		{Purpose: keys.TLSClient, Algorithm: keys.RS256, RSABits: -1},
 		{Purpose: keys.TLSClient, Algorithm: keys.RS256, RSABits: 2049},
 	} {
-		if _, err := template(bad); err == nil || keys.KindOf(err) == keys.Internal {
+		if _, err := template(bad); err == nil || fault.KindOf(err) == fault.Internal {
 			t.Errorf("%v: got %v, want a named refusal", bad, err)
 		}
 	}
@@ -93,7 +94,7 @@ func TestCheckSigner(t *testing.T) {
 	} {
 		area := goodArea(t)
 		change(&area)
-		if err := checkSigner(&area); keys.KindOf(err) != keys.Unsupported {
+		if err := checkSigner(&area); fault.KindOf(err) != fault.Unsupported {
 			t.Errorf("%s: got %v, want unsupported", name, err)
 		}
 	}
@@ -155,7 +156,7 @@ func TestSuitesOf(t *testing.T) {
 			Details: tpm2.NewTPMUAsymScheme(tpm2.TPMAlgRSASSA, &tpm2.TPMSSigSchemeRSASSA{HashAlg: tpm2.TPMAlgSHA1})}), nil},
 	} {
 		list, err := suitesOf(&c.area)
-		if c.want == nil && keys.KindOf(err) != keys.Unsupported {
+		if c.want == nil && fault.KindOf(err) != fault.Unsupported {
 			t.Errorf("%s: got %v, %v, want unsupported", c.name, list, err)
 		}
 		if len(list) != len(c.want) {
@@ -194,14 +195,14 @@ func TestMadeKeyIsChecked(t *testing.T) {
 		cc     tpm2.TPMCC
 		asked  keys.Template
 		damage func([]byte)
-		want   keys.Kind
+		want   fault.Kind
 	}{
-		{"decrypting key", tpm2.TPMCCCreate, es256, flipAttribute(0x00020000), keys.KeyMismatch},
-		{"key that may leave", tpm2.TPMCCCreate, es256, flipAttribute(0x00000002), keys.KeyMismatch},
-		{"key that counts tries", tpm2.TPMCCCreate, es256, flipAttribute(0x00000400), keys.KeyMismatch},
-		{"other name", tpm2.TPMCCLoad, es256, func(reply []byte) { reply[len(reply)-12] ^= 1 }, keys.KeyMismatch},
+		{"decrypting key", tpm2.TPMCCCreate, es256, flipAttribute(0x00020000), fault.KeyMismatch},
+		{"key that may leave", tpm2.TPMCCCreate, es256, flipAttribute(0x00000002), fault.KeyMismatch},
+		{"key that counts tries", tpm2.TPMCCCreate, es256, flipAttribute(0x00000400), fault.KeyMismatch},
+		{"other name", tpm2.TPMCCLoad, es256, func(reply []byte) { reply[len(reply)-12] ^= 1 }, fault.KeyMismatch},
 		{"other salt", tpm2.TPMCCSign, keys.Template{Purpose: keys.TLSClient, Algorithm: keys.RS256},
-			func(reply []byte) { reply[40] ^= 1 }, keys.Unsupported},
+			func(reply []byte) { reply[40] ^= 1 }, fault.Unsupported},
 	} {
 		b, proxy, _ := behind(t, false)
 		proxy.SetMutation(func(cc tpm2.TPMCC, reply []byte) []byte {
@@ -211,7 +212,7 @@ func TestMadeKeyIsChecked(t *testing.T) {
 			return reply
 		})
 		_, err := b.Create(soon(t), c.asked)
-		if got := keys.KindOf(err); got != c.want {
+		if got := fault.KindOf(err); got != c.want {
 			t.Errorf("%s: got %q (%v), want %q", c.name, got, err, c.want)
 		}
 		proxy.SetMutation(nil)

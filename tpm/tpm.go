@@ -27,7 +27,8 @@ import (
 
 	"github.com/google/go-tpm/tpm2"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
 )
 
 // Backend is the name of this backend in key records and on the wire.
@@ -106,7 +107,7 @@ func (t *TPM) choose() error {
 	if t.config.Device == "" {
 		t.config.Device = Default
 		if _, err := os.Stat(strings.TrimPrefix(Default, "tpm:")); missingDevice(err) {
-			return &keys.Error{Kind: keys.DeviceAbsent, Message: "this machine shows no TPM (/dev/tpmrm0)", Hint: hintOpen, Err: err}
+			return &fault.Error{Kind: fault.DeviceAbsent, Message: "this machine shows no TPM (/dev/tpmrm0)", Hint: hintOpen, Err: err}
 		}
 	}
 	kind, path, _ := strings.Cut(t.config.Device, ":")
@@ -121,7 +122,7 @@ func (t *TPM) choose() error {
 		t.dial = func(ctx context.Context) (Conn, error) { return dialSocket(ctx, path) }
 		return nil
 	}
-	return &keys.Error{Kind: keys.BadRequest, Message: "device " + t.config.Device + " is not known",
+	return &fault.Error{Kind: fault.BadRequest, Message: "device " + t.config.Device + " is not known",
 		Hint: "tpm:/dev/tpmrm0, or swtpm:PATH for a software TPM"}
 }
 

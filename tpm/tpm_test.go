@@ -8,7 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
 	"holdfast/test/swtpm"
 )
 
@@ -92,9 +93,9 @@ func mustSign(t *testing.T, b *TPM, m keys.Material, s keys.Scheme) {
 }
 
 // wantKind ends the test unless err is of the kind.
-func wantKind(t *testing.T, err error, want keys.Kind) {
+func wantKind(t *testing.T, err error, want fault.Kind) {
 	t.Helper()
-	if got := keys.KindOf(err); got != want {
+	if got := fault.KindOf(err); got != want {
 		t.Fatalf("got kind %q (%v), want %q", got, err, want)
 	}
 }
@@ -120,7 +121,7 @@ func TestEveryKeySigns(t *testing.T) {
 				b, _, _ := behind(t, managed)
 				m := create(t, b, c.asked)
 				if len(c.asked.PIN) != 0 {
-					wantKind(t, signs(soon(t), b, m, c.scheme), keys.PINRequired)
+					wantKind(t, signs(soon(t), b, m, c.scheme), fault.PINRequired)
 					unlock(t, b, m, c.asked.PIN)
 				}
 				mustSign(t, b, m, c.scheme)

@@ -3,7 +3,7 @@ package tpm
 import (
 	"context"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
 )
 
 // A key file may say that its key has no PIN when it has one. If the key also
@@ -27,7 +27,7 @@ func (k *key) freedoms() []string {
 
 // hasPIN is the answer for a key that is not what its file says.
 func hasPIN(err error) error {
-	return &keys.Error{Kind: keys.PINRequired, Message: "the key file says that the key has no PIN, and the TPM says that it has one",
+	return &fault.Error{Kind: fault.PINRequired, Message: "the key file says that the key has no PIN, and the TPM says that it has one",
 		Hint: "adopt the file as it was exported", Err: err}
 }
 

@@ -6,7 +6,8 @@ import (
 	keyfile "github.com/foxboron/go-tpm-keyfiles"
 	"github.com/google/go-tpm/tpm2"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
 	"holdfast/test/swtpm"
 )
 
@@ -53,15 +54,15 @@ func TestImportProvesEmpty(t *testing.T) {
 		file := claimEmpty(t, b, m)
 		plain := keys.Template{Purpose: asked.Purpose, Algorithm: asked.Algorithm}
 		_, err := b.Import(soon(t), plain, file, false)
-		wantKind(t, err, keys.Unsupported)
+		wantKind(t, err, fault.Unsupported)
 		wantFailed(t, proxy, 0)
 		_, err = b.Import(soon(t), plain, file, true)
-		wantKind(t, err, keys.PINRequired)
-		if e, _ := keys.AsError(err); !contains(e.Message, "says that the key has no PIN") {
+		wantKind(t, err, fault.PINRequired)
+		if e, _ := fault.AsError(err); !contains(e.Message, "says that the key has no PIN") {
 			t.Errorf("got %q, want what the file says", e.Message)
 		}
 		wantFailed(t, proxy, 1)
-		for _, want := range []keys.Kind{keys.PINRequired, keys.PINBlocked, keys.PINBlocked, keys.PINBlocked} {
+		for _, want := range []fault.Kind{fault.PINRequired, fault.PINBlocked, fault.PINBlocked, fault.PINBlocked} {
 			_, err = b.Import(soon(t), plain, file, true)
 			wantKind(t, err, want)
 		}
@@ -119,22 +120,22 @@ func TestSignProvesEmpty(t *testing.T) {
 	m := create(t, b, pinned(false))
 	bad := altered(t, b, m)
 	for range 5 {
-		wantKind(t, signs(soon(t), b, bad, p256), keys.PINRequired)
+		wantKind(t, signs(soon(t), b, bad, p256), fault.PINRequired)
 	}
 	wantFailed(t, proxy, 1)
 	again := open(t, proxied(proxy, false))
-	wantKind(t, signs(soon(t), again, bad, p256), keys.PINRequired)
+	wantKind(t, signs(soon(t), again, bad, p256), fault.PINRequired)
 	wantFailed(t, proxy, 2)
 	for range 3 {
 		restarted := open(t, proxied(proxy, false))
-		wantKind(t, signs(soon(t), restarted, bad, p256), keys.PINBlocked)
+		wantKind(t, signs(soon(t), restarted, bad, p256), fault.PINBlocked)
 		restarted.Close()
 	}
 	wantFailed(t, proxy, 2)
-	wantKind(t, signs(soon(t), b, bad, p256), keys.PINRequired) // without asking the device
+	wantKind(t, signs(soon(t), b, bad, p256), fault.PINRequired) // without asking the device
 	lying := bad
 	lying.Imported = false
-	wantKind(t, signs(soon(t), open(t, proxied(proxy, false)), lying, p256), keys.KeyMismatch)
+	wantKind(t, signs(soon(t), open(t, proxied(proxy, false)), lying, p256), fault.KeyMismatch)
 }
 
 // TestCountedKeySigns: a foreign key that counts for the lockout and has no PIN
@@ -143,7 +144,7 @@ func TestCountedKeySigns(t *testing.T) {
 	b, proxy, _ := behind(t, false)
 	file := foreignKey(t, proxy, standardParent())
 	_, err := b.Import(soon(t), es256, file, false)
-	wantKind(t, err, keys.Unsupported)
+	wantKind(t, err, fault.Unsupported)
 	m, err := b.Import(soon(t), es256, file, true)
 	if err != nil {
 		t.Fatal(err)
@@ -168,11 +169,11 @@ func TestCountedKeySigns(t *testing.T) {
 	wantFailed(t, proxy, 0)
 	pin := create(t, b, pinned(false))
 	for range 2 {
-		wantKind(t, unlockErr(t, b, pin, "wrong"), keys.PINRequired)
+		wantKind(t, unlockErr(t, b, pin, "wrong"), fault.PINRequired)
 	}
 	mustSign(t, b, m, p256)
 	mustSign(t, again, m, p256)
-	wantKind(t, signs(soon(t), open(t, proxied(proxy, false)), m, p256), keys.PINBlocked)
+	wantKind(t, signs(soon(t), open(t, proxied(proxy, false)), m, p256), fault.PINBlocked)
 }
 
 // foreignKey makes a key without PIN that counts for the lockout, as other
@@ -216,15 +217,15 @@ func TestParentIsNotTried(t *testing.T) {
 	f.Parent = persistentSRK
 	for range 5 {
 		_, err = b.Import(soon(t), es256, f.Bytes(), true)
-		wantKind(t, err, keys.Unsupported)
+		wantKind(t, err, fault.Unsupported)
 	}
 	wantFailed(t, proxy, 0)
-	if e, _ := keys.AsError(err); !contains(e.Hint, "noda") {
+	if e, _ := fault.AsError(err); !contains(e.Hint, "noda") {
 		t.Errorf("got hint %q, want the attribute", e.Hint)
 	}
 	setOwnerAuth(t, proxy, []byte("secret")) // now the storage root key would serve new keys
 	_, err = b.Create(soon(t), es256)
-	wantKind(t, err, keys.Unsupported)
+	wantKind(t, err, fault.Unsupported)
 	wantFailed(t, proxy, 0)
 }
 

@@ -33,7 +33,7 @@ import (
 	"syscall"
 	"time"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
 )
 
 // Log is an open log. Its methods are safe for concurrent use.
@@ -130,7 +130,7 @@ func checkDirectory(dir string) error {
 
 // Append writes one record and returns when it is in the file. It sets Time, Seq
 // and Prev, and shortens texts to 512 bytes. After an error, an internal
-// [keys.Error], the record is not in the log, and what it is about must not
+// [fault.Error], the record is not in the log, and what it is about must not
 // happen. A full disk heals by itself; a log that was changed by somebody else
 // stays closed until it is opened again.
 func (l *Log) Append(r Record) error {
@@ -138,8 +138,8 @@ func (l *Log) Append(r Record) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err := l.append(&r); err != nil {
-		return &keys.Error{
-			Kind:    keys.Internal,
+		return &fault.Error{
+			Kind:    fault.Internal,
 			Message: "the audit log cannot be written",
 			Hint:    "holdfast status says why",
 			Err:     err,

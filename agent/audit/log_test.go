@@ -12,7 +12,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
 )
 
 func TestMain(m *testing.M) {
@@ -229,7 +229,7 @@ func TestTooLongARecordIsRefusedAndHarmless(t *testing.T) {
 	for i := range 100 {
 		r.Detail[fmt.Sprint(i)] = strings.Repeat("x", 400)
 	}
-	if err := l.Append(r); keys.KindOf(err) != keys.Internal {
+	if err := l.Append(r); fault.KindOf(err) != fault.Internal {
 		t.Errorf("Append: %v, want an internal error", err)
 	}
 	if err := l.Append(good()); err != nil {

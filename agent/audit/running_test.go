@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
 )
 
 // TestChangesWhileOpen changes the file of an open log: the next record is
@@ -46,7 +46,7 @@ func TestChangesWhileOpen(t *testing.T) {
 				t.Fatal(err)
 			}
 			err := l.Append(good())
-			if keys.KindOf(err) != keys.Internal || !strings.Contains(err.Error(), c.want) {
+			if fault.KindOf(err) != fault.Internal || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("Append: %v, want %q", err, c.want)
 			}
 			if err := l.Fault(); err == nil || !strings.Contains(err.Error(), c.want) {
@@ -90,7 +90,7 @@ func TestFullDisk(t *testing.T) {
 	n := 0
 	for ; n < 1000; n++ {
 		if err := l.Append(good()); err != nil {
-			if !errors.Is(err, syscall.ENOSPC) || keys.KindOf(err) != keys.Internal {
+			if !errors.Is(err, syscall.ENOSPC) || fault.KindOf(err) != fault.Internal {
 				t.Fatalf("Append on a full disk: %v, want ENOSPC", err)
 			}
 			break

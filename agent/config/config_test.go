@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"holdfast/agent/trust"
+	"holdfast/internal/guard"
 )
 
 // resolve resolves a command line in an environment that is empty but for env.
@@ -161,7 +161,7 @@ func TestFileMayChooseTheMode(t *testing.T) {
 }
 
 func TestResolveRefuses(t *testing.T) {
-	long := "/" + strings.Repeat("d", trust.MaxSocketPath)
+	long := "/" + strings.Repeat("d", guard.MaxSocketPath)
 	cases := []struct {
 		about string
 		args  []string
@@ -191,7 +191,7 @@ func TestResolveRefuses(t *testing.T) {
 			}
 		})
 	}
-	longest := "/" + strings.Repeat("d", trust.MaxSocketPath-1)
+	longest := "/" + strings.Repeat("d", guard.MaxSocketPath-1)
 	if got := mustResolve(t, home(t), "--socket", longest).Socket; got != longest {
 		t.Errorf("longest socket: got %q", got)
 	}

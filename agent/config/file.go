@@ -11,21 +11,21 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"holdfast/agent/trust"
+	"holdfast/internal/guard"
 )
 
 // MaxFile is the size of the largest configuration file, in bytes.
 const MaxFile = 1 << 20
 
 // Load reads the configuration file at path. A file that somebody else could
-// have written is refused, see [trust.CheckFile].
+// have written is refused, see [guard.CheckFile].
 func Load(path string) (*Config, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	if err := trust.CheckOpen(f); err != nil {
+	if err := guard.CheckOpen(f); err != nil {
 		return nil, err
 	}
 	data, err := io.ReadAll(io.LimitReader(f, MaxFile+1))

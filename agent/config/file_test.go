@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"holdfast/agent/trust"
+	"holdfast/internal/guard"
 )
 
 // baseline is a good file; each case of TestParseRefuses spoils one thing.
@@ -155,7 +155,7 @@ func TestLoadRefusesWhatOthersCanWrite(t *testing.T) {
 		if c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
 			t.Errorf("%s: got %v, want an error with %q", c.about, err, c.want)
 		}
-		if checked := trust.CheckFile(path); (checked == nil) != (err == nil) {
+		if checked := guard.CheckFile(path); (checked == nil) != (err == nil) {
 			t.Errorf("%s: CheckFile says %v, Load %v", c.about, checked, err)
 		}
 	}
@@ -190,11 +190,11 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		for _, path := range []string{c.State, c.Socket, c.AdminSocket, c.Policy, c.Audit, c.OwnerAuthFile} {
-			if path != "" && trust.CheckPath(path) != nil {
+			if path != "" && guard.CheckPath(path) != nil {
 				t.Errorf("the path %q passed", path)
 			}
 		}
-		if len(c.Socket) > trust.MaxSocketPath || c.Limits.UnlockMax.Seconds() > maxUnlock || c.Limits.QueueTotal < 0 {
+		if len(c.Socket) > guard.MaxSocketPath || c.Limits.UnlockMax.Seconds() > maxUnlock || c.Limits.QueueTotal < 0 {
 			t.Errorf("got %+v", fieldsOf(c))
 		}
 	})

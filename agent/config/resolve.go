@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 
-	"holdfast/agent/trust"
+	"holdfast/internal/guard"
 )
 
 // socketVariable stands in for --socket in every program of holdfast.
@@ -76,7 +76,7 @@ func Resolve(flags *flag.FlagSet, getenv func(string) string) (*Config, error) {
 // is an error, since the agent would otherwise run with other limits than meant.
 func configured(given map[string]string, getenv func(string) string) (*Config, error) {
 	if path, found := given["config"]; found {
-		if err := trust.CheckPath(path); err != nil {
+		if err := guard.CheckPath(path); err != nil {
 			return nil, fmt.Errorf("--config: %w", err)
 		}
 		return Load(path)
@@ -197,7 +197,7 @@ func runtimeDirectory(getenv func(string) string) (string, error) {
 		return filepath.Clean(directory), nil
 	}
 	directory := "/run/user/" + strconv.Itoa(os.Geteuid())
-	if err := trust.CheckPrivate(directory); err != nil {
+	if err := guard.CheckPrivate(directory); err != nil {
 		return "", fmt.Errorf("XDG_RUNTIME_DIR is not set, and %w", err)
 	}
 	return directory, nil

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"holdfast/agent/trust"
+	"holdfast/internal/guard"
 )
 
 // kind is how a setting is written in YAML.
@@ -36,27 +36,27 @@ func settings() []setting {
 			set: func(c *Config, v string) error { return setBoolean(&c.System, v, "true", "false") },
 			get: func(c *Config) string { return strconv.FormatBool(c.System) },
 		},
-		path("state", "keep key records in `directory`", func(c *Config) *string { return &c.State }, trust.CheckPath),
-		path("socket", "listen on `path`", func(c *Config) *string { return &c.Socket }, trust.CheckSocketPath),
-		path("admin-socket", "with --system, listen on `path` for key management", func(c *Config) *string { return &c.AdminSocket }, trust.CheckSocketPath),
-		path("policy", "read the policy from `file`", func(c *Config) *string { return &c.Policy }, trust.CheckPath),
+		path("state", "keep key records in `directory`", func(c *Config) *string { return &c.State }, guard.CheckPath),
+		path("socket", "listen on `path`", func(c *Config) *string { return &c.Socket }, guard.CheckSocketPath),
+		path("admin-socket", "with --system, listen on `path` for key management", func(c *Config) *string { return &c.AdminSocket }, guard.CheckSocketPath),
+		path("policy", "read the policy from `file`", func(c *Config) *string { return &c.Policy }, guard.CheckPath),
 		path("device", "use TPM `device`: tpm:/dev/tpmrm0, swtpm:PATH or none", func(c *Config) *string { return &c.Device }, device),
 		{
 			name: "piv", kind: text, usage: "use PIV cards: `on` or off; on when holdfast-piv is installed",
 			set: func(c *Config, v string) error { return setBoolean(&c.PIV, v, "on", "off") },
 			get: func(c *Config) string { return map[bool]string{true: "on", false: "off"}[c.PIV] },
 		},
-		path("piv-program", "", func(c *Config) *string { return &c.PIVProgram }, trust.CheckPath),
-		path("piv-roots", "", func(c *Config) *string { return &c.PIVRoots }, trust.CheckPath),
+		path("piv-program", "", func(c *Config) *string { return &c.PIVProgram }, guard.CheckPath),
+		path("piv-roots", "", func(c *Config) *string { return &c.PIVRoots }, guard.CheckPath),
 		path("prompt", "", func(c *Config) *string { return &c.Prompt }, promptMode),
-		path("pinentry", "", func(c *Config) *string { return &c.Pinentry }, trust.CheckPath),
+		path("pinentry", "", func(c *Config) *string { return &c.Pinentry }, guard.CheckPath),
 		{
 			name: "remember-pins", kind: text,
 			set: func(c *Config, v string) error { return setBoolean(&c.RememberPINs, v, "secret-service", "off") },
 			get: func(c *Config) string { return map[bool]string{true: "secret-service", false: "off"}[c.RememberPINs] },
 		},
-		path("audit", "write the audit log to `file`", func(c *Config) *string { return &c.Audit }, trust.CheckPath),
-		path("owner-auth-file", "", func(c *Config) *string { return &c.OwnerAuthFile }, trust.CheckPath),
+		path("audit", "write the audit log to `file`", func(c *Config) *string { return &c.Audit }, guard.CheckPath),
+		path("owner-auth-file", "", func(c *Config) *string { return &c.OwnerAuthFile }, guard.CheckPath),
 		count("limits.queue-per-peer", func(c *Config) *int { return &c.Limits.QueuePerPeer }),
 		count("limits.queue-total", func(c *Config) *int { return &c.Limits.QueueTotal }),
 		count("limits.connections-per-uid", func(c *Config) *int { return &c.Limits.ConnectionsPerUID }),
@@ -145,5 +145,5 @@ func device(v string) error {
 	if kind != "tpm" && kind != "swtpm" {
 		return fmt.Errorf("%.80q is not tpm:PATH, swtpm:PATH or none", v)
 	}
-	return trust.CheckPath(path)
+	return guard.CheckPath(path)
 }

@@ -15,14 +15,14 @@ import (
 	"holdfast/agent"
 	"holdfast/agent/audit"
 	"holdfast/agent/config"
-	"holdfast/agent/keys"
-	"holdfast/agent/peer"
-	"holdfast/agent/policy"
 	"holdfast/agent/queue"
-	"holdfast/agent/socket"
 	"holdfast/agent/store"
-	"holdfast/agent/trust"
-	"holdfast/systemd/notify"
+	"holdfast/internal/door"
+	"holdfast/internal/guard"
+	"holdfast/internal/keys"
+	"holdfast/internal/notify"
+	"holdfast/internal/peer"
+	"holdfast/internal/policy"
 	"holdfast/tpm"
 )
 
@@ -51,19 +51,19 @@ func configure(flags *flag.FlagSet, args []string, stdout io.Writer) (c *config.
 	return c, false, nil
 }
 
-// daemon is the agent and what it is made of.
-type daemon struct {
+// service is the agent and what it is made of.
+type service struct {
 	config  *config.Config
 	log     *slog.Logger
-	sockets map[string]*socket.Socket // by name
+	sockets map[string]*door.Socket // by name
 	agent   *agent.Agent
 	opened  []io.Closer // closed last to first
 }
 
 // assemble opens everything that the agent needs, the sockets last: nobody is
 // kept waiting by an agent that then cannot start. On an error nothing stays open.
-func assemble(c *config.Config, log *slog.Logger) (_ *daemon, err error) {
-	d := &daemon{config: c, log: log, sockets: map[string]*socket.Socket{}}
+func assemble(c *config.Config, log *slog.Logger) (_ *service, err error) {
+	d := &service{config: c, log: log, sockets: map[string]*door.Socket{}}
 	defer func() {
 		if err != nil {
 			d.close()
@@ -119,7 +119,7 @@ func limits(l config.Limits) agent.Limits {
 }
 
 // backends opens the devices, the default one first. Opening sends them nothing.
-func (d *daemon) backends() ([]keys.Backend, error) {
+func (d *service) backends() ([]keys.Backend, error) {
 	var list []keys.Backend
 	if d.config.Device != "none" {
 		auth, err := ownerAuth(d.config.OwnerAuthFile)
@@ -165,14 +165,14 @@ func ownerAuth(path string) ([]byte, error) {
 }
 
 // loadPolicy reads the policy, and refuses one that this kernel cannot enforce.
-func (d *daemon) loadPolicy() (*policy.Policy, error) {
+func (d *service) loadPolicy() (*policy.Policy, error) {
 	if d.config.Policy == "" {
 		if d.config.System {
 			return policy.SystemDefault(), nil
 		}
 		return policy.UserDefault(uint32(os.Getuid())), nil
 	}
-	if err := trust.CheckFile(d.config.Policy); err != nil {
+	if err := guard.CheckFile(d.config.Policy); err != nil {
 		return nil, fmt.Errorf("policy: %w", err)
 	}
 	p, err := policy.ParseFile(d.config.Policy)
@@ -190,7 +190,7 @@ func (d *daemon) loadPolicy() (*policy.Policy, error) {
 }
 
 // notices is what status shows besides what the agent itself knows.
-func (d *daemon) notices() []agent.Notice {
+func (d *service) notices() []agent.Notice {
 	var list []agent.Notice
 	if exact, err := peer.HasPeerPidfd(); err == nil && !exact {
 		list = append(list, agent.Notice{Message: "this kernel has no SO_PEERPIDFD: callers' units are found by pid", Hint: "Linux 6.5 and later tell them for certain"})
@@ -205,7 +205,7 @@ const (
 	adminSocket = "admin"
 )
 
-func (d *daemon) wanted() []notify.Socket {
+func (d *service) wanted() []notify.Socket {
 	mode := fs.FileMode(0o600)
 	if d.config.System {
 		mode = 0o666
@@ -218,14 +218,14 @@ func (d *daemon) wanted() []notify.Socket {
 }
 
 // activated takes over the sockets that systemd passed, before any file is opened.
-func (d *daemon) activated() (map[string]*socket.Socket, error) {
+func (d *service) activated() (map[string]*door.Socket, error) {
 	passed, err := notify.Listeners(d.wanted()...)
 	if err != nil {
 		return nil, err
 	}
-	sockets := map[string]*socket.Socket{}
+	sockets := map[string]*door.Socket{}
 	for name, l := range passed {
-		s := socket.Activated(l)
+		s := door.Activated(l)
 		sockets[name] = s
 		d.opened = append(d.opened, s)
 	}
@@ -233,15 +233,15 @@ func (d *daemon) activated() (map[string]*socket.Socket, error) {
 }
 
 // listen makes the sockets that systemd did not pass.
-func (d *daemon) listen(passed map[string]*socket.Socket) error {
+func (d *service) listen(passed map[string]*door.Socket) error {
 	for _, w := range d.wanted() {
 		s := passed[w.Name]
 		if s == nil {
-			if err := trust.CheckSocketDirectory(w.Path, d.config.System); err != nil {
+			if err := guard.CheckSocketDirectory(w.Path, d.config.System); err != nil {
 				return fmt.Errorf("socket: %w", err)
 			}
 			var err error
-			if s, err = socket.Listen(w.Path, w.Mode); err != nil {
+			if s, err = door.Listen(w.Path, w.Mode); err != nil {
 				return err
 			}
 			d.opened = append(d.opened, s)
@@ -251,7 +251,7 @@ func (d *daemon) listen(passed map[string]*socket.Socket) error {
 	return nil
 }
 
-func (d *daemon) close() error {
+func (d *service) close() error {
 	var errs []error
 	for i := len(d.opened) - 1; i >= 0; i-- {
 		errs = append(errs, d.opened[i].Close())

@@ -7,7 +7,7 @@ import (
 	"os"
 
 	"holdfast/agent/config"
-	"holdfast/agent/trust"
+	"holdfast/internal/guard"
 	"holdfast/piv"
 	"holdfast/piv/attestation"
 )
@@ -16,13 +16,13 @@ import (
 // decide which cards are believed: neither may be a file that somebody else can
 // write, or put another one in its place.
 func openPIV(c *config.Config, log *slog.Logger) (*piv.PIV, error) {
-	if err := trust.CheckProgram(c.PIVProgram); err != nil {
+	if err := guard.CheckProgram(c.PIVProgram); err != nil {
 		return nil, fmt.Errorf("piv-program: %w", err)
 	}
 	roots := attestation.Genuine()
 	if c.PIVRoots != "" {
 		var more []byte
-		err := trust.CheckProgram(c.PIVRoots)
+		err := guard.CheckProgram(c.PIVRoots)
 		if err == nil {
 			more, err = readTrusted(c.PIVRoots, attestation.MaxRootsFile)
 		}
@@ -44,7 +44,7 @@ func readTrusted(path string, most int64) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
-	if err := trust.CheckOpen(f); err != nil {
+	if err := guard.CheckOpen(f); err != nil {
 		return nil, err
 	}
 	return io.ReadAll(io.LimitReader(f, most+1))

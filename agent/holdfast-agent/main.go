@@ -18,9 +18,9 @@ import (
 	"runtime/debug"
 	"time"
 
-	"holdfast/agent/harden"
-	"holdfast/agent/keys"
-	"holdfast/systemd/service"
+	"holdfast/internal/daemon"
+	"holdfast/internal/fault"
+	"holdfast/internal/guard"
 )
 
 // memoryLimit makes the garbage collector work harder before the unit's MemoryMax
@@ -52,11 +52,11 @@ func run(args []string, stdout, stderr io.Writer) int {
 		return 2
 	}
 	log := slog.New(slog.NewTextHandler(stderr, nil))
-	if err := harden.Process(); err != nil {
+	if err := guard.HardenProcess(); err != nil {
 		complain(stderr, err)
 		return 1
 	}
-	signals := service.Signals()
+	signals := daemon.Signals()
 	d, err := assemble(c, log)
 	if err != nil {
 		complain(stderr, err)
@@ -72,13 +72,13 @@ func run(args []string, stdout, stderr io.Writer) int {
 // complain writes one fact, and the next step when there is one.
 func complain(w io.Writer, err error) {
 	fmt.Fprintln(w, "holdfast-agent: error:", err)
-	if e, ok := keys.AsError(err); ok && e.Hint != "" {
+	if e, ok := fault.AsError(err); ok && e.Hint != "" {
 		fmt.Fprintln(w, "holdfast-agent: hint:", e.Hint)
 	}
 }
 
 // run serves until a signal says to stop.
-func (d *daemon) run(signals <-chan os.Signal) error {
+func (d *service) run(signals <-chan os.Signal) error {
 	defer d.close()
 	serve := []func(context.Context) error{
 		func(ctx context.Context) error { d.agent.WatchDevices(ctx, recovery); return nil },
@@ -91,7 +91,7 @@ func (d *daemon) run(signals <-chan os.Signal) error {
 		}
 		serve = append(serve, func(ctx context.Context) error { return accept(ctx, s) })
 	}
-	return service.Run(service.Options{
+	return daemon.Run(daemon.Options{
 		Daemon: d.agent, Serve: serve, Signals: signals, Log: d.log, Keeps: "the old policy and keys stay in force",
 		Ready: []any{"version", fullVersion(), "socket", d.config.Socket, "device", d.config.Device},
 	})

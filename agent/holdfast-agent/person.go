@@ -5,15 +5,15 @@ import (
 	"os"
 
 	"holdfast/agent"
-	"holdfast/agent/keyring"
 	"holdfast/agent/logind"
 	"holdfast/agent/prompt"
 	"holdfast/agent/remember"
+	"holdfast/internal/keyring"
 )
 
 // person is whom the agent asks for PINs. The machine's agent reaches nobody's
 // terminal or desktop.
-func (d *daemon) person() agent.Person {
+func (d *service) person() agent.Person {
 	if d.config.System {
 		return nil
 	}
@@ -26,7 +26,7 @@ func (d *daemon) person() agent.Person {
 
 // followPerson locks what a person unlocked when they leave: before the machine
 // sleeps, and when their screen locks. Without logind it does nothing.
-func (d *daemon) followPerson(ctx context.Context) error {
+func (d *service) followPerson(ctx context.Context) error {
 	o := logind.Options{Log: d.log, UID: uint32(os.Getuid()), System: d.config.System}
 	logind.Follow(ctx, o, func(e logind.Event) {
 		if e.All {

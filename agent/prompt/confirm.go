@@ -3,15 +3,15 @@ package prompt
 import (
 	"context"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
 )
 
 // Confirm asks for a yes, on the desktop alone. Without one, and for anything but
-// a yes, it is a confirmation-required [keys.Error]. When ctx ends, its error is
+// a yes, it is a confirmation-required [fault.Error]. When ctx ends, its error is
 // in the chain.
 func (p *Prompter) Confirm(ctx context.Context, s Subject) error {
 	if err := p.confirm(ctx, s); err != nil {
-		return p.fail(ctx, keys.ConfirmationRequired, s, err)
+		return p.fail(ctx, fault.ConfirmationRequired, s, err)
 	}
 	return nil
 }

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
 )
 
 // TestPINOnDesktop sees what a pinentry on the desktop is told, and what of the
@@ -61,7 +61,7 @@ func TestConfirm(t *testing.T) {
 				t.Fatal(err)
 			}
 			if test.text != "" {
-				wantKind(t, err, keys.ConfirmationRequired, test.text)
+				wantKind(t, err, fault.ConfirmationRequired, test.text)
 			}
 			if errors.Is(err, ErrClosed) != strings.Contains(test.text, "refused") || errors.Is(err, ErrLate) != strings.Contains(test.text, "in time") {
 				t.Errorf("%v does not say what became of the prompt", err)
@@ -84,20 +84,20 @@ func TestConfirm(t *testing.T) {
 func TestConfirmOnDesktopAlone(t *testing.T) {
 	pane := newPane(t, "wait")
 	s := subject(t, pane.pid)
-	e := wantKind(t, bare(t, "").Confirm(t.Context(), s), keys.ConfirmationRequired, "no desktop")
+	e := wantKind(t, bare(t, "").Confirm(t.Context(), s), fault.ConfirmationRequired, "no desktop")
 	if !strings.Contains(e.Hint, "logged in on the desktop") {
 		t.Errorf("hint %q", e.Hint)
 	}
 	for _, flavor := range []string{"curses", "tty", "gnome3:curses", "qt:tty", ""} {
 		pinentry := play(t, "pinentry", script{Replies: with("GETINFO", "D "+flavor, "OK")})
-		wantKind(t, onDesktop(pinentry.dir).Confirm(t.Context(), s), keys.ConfirmationRequired, "cannot be shown")
+		wantKind(t, onDesktop(pinentry.dir).Confirm(t.Context(), s), fault.ConfirmationRequired, "cannot be shown")
 		if log := pinentry.log(); strings.Contains(log, "CONFIRM") || strings.Contains(log, "OPTION") {
 			t.Errorf("flavor %q was asked:\n%s", flavor, log)
 		}
 	}
 	// The machine's own, which here has no desktop to show a window on.
 	own := onDesktop("/usr/bin")
-	wantKind(t, own.Confirm(t.Context(), s), keys.ConfirmationRequired, "cannot be shown")
+	wantKind(t, own.Confirm(t.Context(), s), fault.ConfirmationRequired, "cannot be shown")
 	if screen := pane.screen(); strings.TrimSpace(screen) != "" {
 		t.Errorf("the terminal shows\n%s", screen)
 	}
@@ -132,7 +132,7 @@ func TestWhere(t *testing.T) {
 			}
 			if strings.Contains(test.want, " ") {
 				_, err := p.PIN(t.Context(), subject(t, test.pid))
-				wantKind(t, err, keys.PINRequired, test.want)
+				wantKind(t, err, fault.PINRequired, test.want)
 				return
 			}
 			who, err := look(test.pid)

@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
 )
 
 // TestPatience: a prompt that nobody answers ends by itself.
@@ -20,7 +20,7 @@ func TestPatience(t *testing.T) {
 	}
 	p.limits.answer = 2 * time.Second // in which it has started
 	a := within(t, asking(t.Context(), p, daemon(t)))
-	wantKind(t, a.err, keys.PINRequired, "not answered in time")
+	wantKind(t, a.err, fault.PINRequired, "not answered in time")
 	if !errors.Is(a.err, ErrLate) {
 		t.Errorf("%v is not late", a.err)
 	}
@@ -76,7 +76,7 @@ func TestCallerEnds(t *testing.T) {
 	}
 	select {
 	case err := <-refused:
-		wantKind(t, err, keys.ConfirmationRequired, "no longer waits")
+		wantKind(t, err, fault.ConfirmationRequired, "no longer waits")
 	case <-time.After(20 * time.Second):
 		t.Fatal("the prompt stays")
 	}
@@ -96,7 +96,7 @@ func TestTerminalTaken(t *testing.T) {
 	if err := unix.Kill(int(shell.pid), unix.SIGUSR1); err != nil { // it takes the terminal back
 		t.Fatal(err)
 	}
-	wantKind(t, within(t, c).err, keys.PINRequired, "no longer waits")
+	wantKind(t, within(t, c).err, fault.PINRequired, "no longer waits")
 	if _, err := look(job); err != nil {
 		t.Errorf("the job: %v", err)
 	}

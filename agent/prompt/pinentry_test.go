@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
 )
 
 // TestNextProgram: a pinentry that cannot show anything is passed over, for the
@@ -32,19 +32,19 @@ func TestNextProgram(t *testing.T) {
 func TestNoPinentry(t *testing.T) {
 	empty := t.TempDir()
 	_, err := onDesktop(empty).PIN(t.Context(), daemon(t))
-	if e := wantKind(t, err, keys.PINRequired, "no pinentry for the desktop"); !strings.Contains(e.Hint, "pinentry-gnome3") {
+	if e := wantKind(t, err, fault.PINRequired, "no pinentry for the desktop"); !strings.Contains(e.Hint, "pinentry-gnome3") {
 		t.Errorf("hint %q", e.Hint)
 	}
 	p := bare(t, "")
 	p.dirs = []string{empty}
 	_, err = p.PIN(t.Context(), subject(t, newPane(t, "wait").pid))
-	if e := wantKind(t, err, keys.PINRequired, "no pinentry for terminals"); e.Hint != "install pinentry-curses, or: holdfast unlock alice" {
+	if e := wantKind(t, err, fault.PINRequired, "no pinentry for terminals"); e.Hint != "install pinentry-curses, or: holdfast unlock alice" {
 		t.Errorf("hint %q", e.Hint)
 	}
 	p = onDesktop(empty)
 	p.o.Pinentry = "relative/pinentry"
 	_, err = p.PIN(t.Context(), daemon(t))
-	if e := wantKind(t, err, keys.PINRequired, `"relative/pinentry" is not a program`); !strings.Contains(e.Hint, "configuration") {
+	if e := wantKind(t, err, fault.PINRequired, `"relative/pinentry" is not a program`); !strings.Contains(e.Hint, "configuration") {
 		t.Errorf("hint %q", e.Hint)
 	}
 }
@@ -54,7 +54,7 @@ func TestDaemonHearsAtOnce(t *testing.T) {
 	p := bare(t, "")
 	p.dirs = nil
 	_, err := p.PIN(t.Context(), daemon(t))
-	wantKind(t, err, keys.PINRequired, "no terminal")
+	wantKind(t, err, fault.PINRequired, "no terminal")
 }
 
 // TestStubbornPinentry is one that neither answers nor ends, and leaves a process
@@ -67,7 +67,7 @@ func TestStubbornPinentry(t *testing.T) {
 	pinentry.asked("GETPIN")
 	cancel()
 	a := within(t, c)
-	wantKind(t, a.err, keys.PINRequired, "withdrawn")
+	wantKind(t, a.err, fault.PINRequired, "withdrawn")
 	if !errors.Is(a.err, context.Canceled) {
 		t.Errorf("%v is not the end of the context", a.err)
 	}
@@ -99,7 +99,7 @@ func TestOddReplies(t *testing.T) {
 			if pin != nil {
 				t.Errorf("got the PIN %q", pin)
 			}
-			wantKind(t, err, keys.PINRequired, "")
+			wantKind(t, err, fault.PINRequired, "")
 			if strings.Contains(err.Error(), "123456") {
 				t.Errorf("the PIN is in %v", err)
 			}
@@ -117,5 +117,5 @@ func TestPinentryThatSaysLess(t *testing.T) {
 	}
 	silent := play(t, "pinentry", script{Replies: with("SETDESC", unknown)})
 	_, err := onDesktop(silent.dir).PIN(t.Context(), daemon(t))
-	wantKind(t, err, keys.PINRequired, "cannot be shown")
+	wantKind(t, err, fault.PINRequired, "cannot be shown")
 }

@@ -6,7 +6,8 @@ import (
 	"fmt"
 	"strings"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
 )
 
 // What a conversation with a pinentry may end with, besides an answer, [ErrClosed]
@@ -20,19 +21,19 @@ var (
 
 // problem returns an error that a person sees. What was wanted, and so its kind
 // and its hint, is known only to [Prompter.fail].
-func problem(message string, err error) *keys.Error {
-	return &keys.Error{Message: message, Err: err}
+func problem(message string, err error) *fault.Error {
+	return &fault.Error{Message: message, Err: err}
 }
 
 // fail makes err what PIN and Confirm return.
-func (p *Prompter) fail(ctx context.Context, kind keys.Kind, s Subject, err error) error {
+func (p *Prompter) fail(ctx context.Context, kind fault.Kind, s Subject, err error) error {
 	if ctx.Err() != nil && errors.Is(err, context.Cause(ctx)) {
 		err = ctx.Err() // rather than whatever its owner gave as the cause
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
 		err = fmt.Errorf("%w: %w", ErrLate, err)
 	}
-	e, shown := keys.AsError(err)
+	e, shown := fault.AsError(err)
 	if !shown {
 		e = problem(fact(kind, err), err)
 	}
@@ -48,13 +49,13 @@ func (p *Prompter) fail(ctx context.Context, kind keys.Kind, s Subject, err erro
 }
 
 // fact says for people how a prompt ended.
-func fact(kind keys.Kind, err error) string {
+func fact(kind fault.Kind, err error) string {
 	what := "the PIN prompt"
-	if kind == keys.ConfirmationRequired {
+	if kind == fault.ConfirmationRequired {
 		what = "the question on the desktop"
 	}
 	switch {
-	case errors.Is(err, ErrClosed) && kind == keys.ConfirmationRequired:
+	case errors.Is(err, ErrClosed) && kind == fault.ConfirmationRequired:
 		return "the use of the key was refused on the desktop"
 	case errors.Is(err, ErrClosed):
 		return what + " was closed"
@@ -66,8 +67,8 @@ func fact(kind keys.Kind, err error) string {
 	return what + " cannot be shown"
 }
 
-func hint(kind keys.Kind) string {
-	if kind == keys.ConfirmationRequired {
+func hint(kind fault.Kind) string {
+	if kind == fault.ConfirmationRequired {
 		return "use the key where you are logged in on the desktop"
 	}
 	return "holdfast unlock NAME"

@@ -18,7 +18,7 @@ import (
 	"os"
 	"time"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
 )
 
 // A Mode says where a person may be asked.
@@ -91,12 +91,12 @@ func (p *Prompter) log() *slog.Logger {
 const Patience = 55 * time.Second
 
 // PIN asks for a PIN, which the caller wipes. Where nobody can be asked it fails
-// at once with a pin-required [keys.Error], as it does when the person closes the
+// at once with a pin-required [fault.Error], as it does when the person closes the
 // prompt or does not answer. When ctx ends, its error is in the chain.
 func (p *Prompter) PIN(ctx context.Context, s Subject) ([]byte, error) {
 	pin, err := p.pin(ctx, s)
 	if err != nil {
-		return nil, p.fail(ctx, keys.PINRequired, s, err)
+		return nil, p.fail(ctx, fault.PINRequired, s, err)
 	}
 	return pin, nil
 }
@@ -113,7 +113,7 @@ func (p *Prompter) pin(ctx context.Context, s Subject) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	q := question{who: who, text: explain("PIN of key", s, askedBy(who, s)), fault: fault(s)}
+	q := question{who: who, text: explain("PIN of key", s, askedBy(who, s)), fault: complaint(s)}
 	for _, at := range places {
 		var pin []byte
 		if pin, err = p.ask(ctx, at, q); !errors.Is(err, errUnusable) {

@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
 )
 
 // TestRefused: nobody is asked on a terminal that is not the caller's own.
@@ -31,8 +31,8 @@ func TestRefused(t *testing.T) {
 			s := good
 			test.change(&s)
 			_, err := p.PIN(t.Context(), s)
-			wantKind(t, err, keys.PINRequired, test.text)
-			wantKind(t, p.Confirm(t.Context(), s), keys.ConfirmationRequired, test.text)
+			wantKind(t, err, fault.PINRequired, test.text)
+			wantKind(t, p.Confirm(t.Context(), s), fault.ConfirmationRequired, test.text)
 		})
 	}
 }
@@ -43,7 +43,7 @@ func TestWhichTerminal(t *testing.T) {
 	refused := func(t *testing.T, pid int32, text string) {
 		t.Helper()
 		_, err := p.PIN(t.Context(), subject(t, pid))
-		if e := wantKind(t, err, keys.PINRequired, ""); !strings.Contains(e.Error(), text) {
+		if e := wantKind(t, err, fault.PINRequired, ""); !strings.Contains(e.Error(), text) {
 			t.Errorf("got %v, want %q", e, text)
 		}
 	}
@@ -78,7 +78,7 @@ func TestWhichTerminal(t *testing.T) {
 func TestOtherUser(t *testing.T) {
 	pid := start(t, "wait", &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65533, Gid: 65533}})
 	_, err := bare(t, "").PIN(t.Context(), subject(t, pid))
-	wantKind(t, err, keys.PINRequired, "the agent's own user")
+	wantKind(t, err, fault.PINRequired, "the agent's own user")
 }
 
 func TestTerminalIsTheDeviceThatTheKernelNamed(t *testing.T) {

@@ -82,8 +82,8 @@ func triesLeft(n int) string {
 	return ""
 }
 
-// fault says why a PIN is asked for again, and how many tries it has.
-func fault(s Subject) string {
+// complaint says why a PIN is asked for again, and how many tries it has.
+func complaint(s Subject) string {
 	again, tries := "", triesLeft(s.Tries)
 	if s.Again != "" {
 		again = strings.Trim(quoted(s.Again, maxName), `"`)

@@ -114,7 +114,7 @@ func TestFault(t *testing.T) {
 		{Subject{}, ""}, {Subject{Tries: 3}, "3 tries left"}, {Subject{Tries: 1}, "the last try"}, {Subject{Tries: -1}, ""},
 		{Subject{Again: "wrong PIN"}, "wrong PIN"}, {Subject{Again: "wrong PIN\n", Tries: 2}, "wrong PIN?, 2 tries left"},
 	} {
-		if got := fault(test.s); got != test.want {
+		if got := complaint(test.s); got != test.want {
 			t.Errorf("%+v: got %q, want %q", test.s, got, test.want)
 		}
 	}

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
 )
 
 // TestOnePromptAtATime: a second question for a terminal waits for the first,
@@ -73,7 +73,7 @@ func TestTurnEndsWithContext(t *testing.T) {
 	short, stop := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer stop()
 	a := within(t, asking(short, p, daemon(t)))
-	wantKind(t, a.err, keys.PINRequired, "not answered in time")
+	wantKind(t, a.err, fault.PINRequired, "not answered in time")
 	if !errors.Is(a.err, context.DeadlineExceeded) || !errors.Is(a.err, ErrLate) {
 		t.Errorf("%v is not the end of the context", a.err)
 	}

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
 )
 
 // bare returns a Prompter of an agent that has no desktop, with one of the real
@@ -25,11 +25,11 @@ func bare(t *testing.T, pinentry string) *Prompter {
 }
 
 // wantKind fails unless err is of the kind and says text.
-func wantKind(t *testing.T, err error, kind keys.Kind, text string) *keys.Error {
+func wantKind(t *testing.T, err error, kind fault.Kind, text string) *fault.Error {
 	t.Helper()
-	e, ok := keys.AsError(err)
+	e, ok := fault.AsError(err)
 	if !ok || e.Kind != kind || !strings.Contains(e.Message, text) {
-		t.Fatalf("got %v (%s), want %s with %q", err, keys.KindOf(err), kind, text)
+		t.Fatalf("got %v (%s), want %s with %q", err, fault.KindOf(err), kind, text)
 	}
 	if e.Hint == "" {
 		t.Errorf("no hint beside %q", e.Message)
@@ -96,7 +96,7 @@ func TestCancel(t *testing.T) {
 			c := asking(t.Context(), bare(t, pinentry), subject(t, pane.pid))
 			pane.wait("PIN:")
 			pane.typed(test.keys...)
-			e := wantKind(t, within(t, c).err, keys.PINRequired, test.text)
+			e := wantKind(t, within(t, c).err, fault.PINRequired, test.text)
 			if !errors.Is(e, ErrClosed) {
 				t.Errorf("%v is not what a person wanted", e)
 			}
@@ -129,7 +129,7 @@ func TestEndOfContext(t *testing.T) {
 			running := onTerminal(t, pane.tty, pinentry)
 			cancel()
 			a := within(t, c)
-			wantKind(t, a.err, keys.PINRequired, "withdrawn")
+			wantKind(t, a.err, fault.PINRequired, "withdrawn")
 			if !errors.Is(a.err, context.Canceled) {
 				t.Errorf("%v is not the end of the context", a.err)
 			}
@@ -189,7 +189,7 @@ func TestInterrupt(t *testing.T) {
 			c := asking(t.Context(), bare(t, pinentry), subject(t, job))
 			shell.wait("PIN:")
 			shell.typed("C-c")
-			wantKind(t, within(t, c).err, keys.PINRequired, "")
+			wantKind(t, within(t, c).err, fault.PINRequired, "")
 			if !shell.echo() {
 				t.Error("the terminal has lost its echo")
 			}

@@ -12,13 +12,13 @@ import (
 	"testing/synctest"
 	"time"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
 )
 
 // wantLate fails unless err is a deadline error with this cause and words.
 func wantLate(t *testing.T, err, cause error, words string) {
 	t.Helper()
-	if keys.KindOf(err) != keys.Deadline || !errors.Is(err, cause) || !strings.Contains(err.Error(), words) {
+	if fault.KindOf(err) != fault.Deadline || !errors.Is(err, cause) || !strings.Contains(err.Error(), words) {
 		t.Errorf("%v, want a deadline error from %q that says %q", err, cause, words)
 	}
 }
@@ -151,7 +151,7 @@ func TestAlive(t *testing.T) {
 func TestDeadLoopIsReported(t *testing.T) {
 	q := New(Limits{})
 	err := q.Do(t.Context(), Caller{}, func(context.Context) error { runtime.Goexit(); return nil })
-	if keys.KindOf(err) != keys.Internal {
+	if fault.KindOf(err) != fault.Internal {
 		t.Errorf("Do: %v, want an internal error", err)
 	}
 	<-q.idle
@@ -164,7 +164,7 @@ func TestDeadLoopIsReported(t *testing.T) {
 	if err := q.Close(t.Context()); err != nil {
 		t.Errorf("Close: %v", err)
 	}
-	if err := <-waiting; keys.KindOf(err) != keys.Busy {
+	if err := <-waiting; fault.KindOf(err) != fault.Busy {
 		t.Errorf("who waited: %v, want busy", err)
 	}
 }
@@ -195,7 +195,7 @@ func TestCloseFinishesWhatWaits(t *testing.T) {
 	for !isStopping(q) {
 		runtime.Gosched()
 	}
-	if err := q.Do(t.Context(), Caller{Peer: "a"}, nothing); keys.KindOf(err) != keys.Busy {
+	if err := q.Do(t.Context(), Caller{Peer: "a"}, nothing); fault.KindOf(err) != fault.Busy {
 		t.Errorf("Do while closing: %v, want busy", err)
 	}
 	release()
@@ -210,7 +210,7 @@ func TestCloseFinishesWhatWaits(t *testing.T) {
 	if err := q.Close(t.Context()); err != nil {
 		t.Errorf("Close again: %v", err)
 	}
-	if err := q.Do(t.Context(), Caller{Peer: "a"}, nothing); keys.KindOf(err) != keys.Busy {
+	if err := q.Do(t.Context(), Caller{Peer: "a"}, nothing); fault.KindOf(err) != fault.Busy {
 		t.Errorf("Do after Close: %v, want busy", err)
 	}
 }
@@ -246,7 +246,7 @@ func TestCloseGivesUp(t *testing.T) {
 			if obedient && err != nil || !obedient && (err == nil || !strings.Contains(err.Error(), "has not returned")) {
 				t.Errorf("Close: %v", err)
 			}
-			if err := <-second; keys.KindOf(err) != keys.Busy {
+			if err := <-second; fault.KindOf(err) != fault.Busy {
 				t.Errorf("who waited: %v, want busy", err)
 			}
 			close(gate)

@@ -7,7 +7,7 @@ import (
 	"runtime/debug"
 	"time"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
 )
 
 // loop is the one goroutine that runs work. It ends when the queue is closing
@@ -88,5 +88,5 @@ func smooth(average, sample time.Duration) time.Duration {
 // defect is what a caller sees of a panic. The cause is for the log on this side
 // of the socket only.
 func defect(cause error) error {
-	return &keys.Error{Kind: keys.Internal, Message: "a defect in the agent stopped this request", Err: cause}
+	return &fault.Error{Kind: fault.Internal, Message: "a defect in the agent stopped this request", Err: cause}
 }

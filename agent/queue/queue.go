@@ -20,7 +20,7 @@ import (
 	"sync"
 	"time"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
 )
 
 // Limits bound how many requests wait. Running work does not count.
@@ -89,14 +89,14 @@ func New(l Limits) *Queue {
 }
 
 // Do waits for c's turn, runs work on the queue's goroutine and returns what
-// work returned. A panic in work becomes an internal [keys.Error].
+// work returned. A panic in work becomes an internal [fault.Error].
 //
-// When ctx ends, Do returns a deadline [keys.Error] at once. Work that had not
+// When ctx ends, Do returns a deadline [fault.Error] at once. Work that had not
 // started will then never run. Work that had started is told by its context and
 // holds the device until it returns: after an error, the caller must not touch
 // what work may still be writing.
 //
-// Do returns a busy [keys.Error] when too many requests wait, or when the queue
+// Do returns a busy [fault.Error] when too many requests wait, or when the queue
 // is closing.
 func (q *Queue) Do(ctx context.Context, c Caller, work func(context.Context) error) error {
 	it := &item{ctx: ctx, work: work, caller: c, done: make(chan error, 1)}
@@ -158,7 +158,7 @@ func (q *Queue) drop(it *item) {
 }
 
 func late(fact string, cause error) error {
-	return &keys.Error{Kind: keys.Deadline, Message: fact, Err: cause}
+	return &fault.Error{Kind: fault.Deadline, Message: fact, Err: cause}
 }
 
 // refusal says why nothing more may wait for peer. The caller holds mu.
@@ -169,7 +169,7 @@ func (q *Queue) refusal(peer string) error {
 	}
 	switch total := q.root.waiting; {
 	case q.stopping:
-		return &keys.Error{Kind: keys.Busy, Message: "the agent is stopping", RetryAfter: time.Second}
+		return &fault.Error{Kind: fault.Busy, Message: "the agent is stopping", RetryAfter: time.Second}
 	case mine >= q.limits.PerPeer:
 		return q.busy(fmt.Sprintf("%d of your requests wait for the device already", mine), mine*len(q.root.children))
 	case mine > 0 && total >= q.limits.Total, total >= 2*q.limits.Total:
@@ -182,8 +182,8 @@ func (q *Queue) refusal(peer string) error {
 // more, and never more than all that wait.
 func (q *Queue) busy(fact string, ahead int) error {
 	wait := q.service * time.Duration(min(ahead, q.root.waiting))
-	return &keys.Error{
-		Kind:       keys.Busy,
+	return &fault.Error{
+		Kind:       fault.Busy,
 		Message:    fact,
 		Hint:       "try again later, or send fewer requests at once",
 		RetryAfter: min(max(wait, minRetry), maxRetry),

@@ -9,7 +9,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -111,10 +111,10 @@ func TestContextOfWorkEndsWithIt(t *testing.T) {
 func TestPanicBecomesInternal(t *testing.T) {
 	q := open(t, Limits{})
 	err := q.Do(t.Context(), Caller{}, func(context.Context) error { panic("broken") })
-	if got, want := keys.KindOf(err), keys.Internal; got != want {
+	if got, want := fault.KindOf(err), fault.Internal; got != want {
 		t.Errorf("kind %q, want %q (%v)", got, want, err)
 	}
-	if e, ok := keys.AsError(err); !ok || e.Message != "a defect in the agent stopped this request" {
+	if e, ok := fault.AsError(err); !ok || e.Message != "a defect in the agent stopped this request" {
 		t.Errorf("error %#v, want the internal error that callers see", err)
 	}
 	if err := q.Do(t.Context(), Caller{}, nothing); err != nil {
@@ -128,15 +128,15 @@ func TestLimits(t *testing.T) {
 		limits Limits
 		peers  []string // one waiting request each
 		next   string
-		want   keys.Kind
+		want   fault.Kind
 	}{
 		{"below both", Limits{2, 4}, []string{"a", "b", "c"}, "a", ""},
-		{"at the peer's", Limits{2, 4}, []string{"a", "a"}, "a", keys.Busy},
+		{"at the peer's", Limits{2, 4}, []string{"a", "a"}, "a", fault.Busy},
 		{"another peer's", Limits{2, 4}, []string{"a", "a"}, "b", ""},
-		{"at the total", Limits{3, 4}, []string{"a", "a", "b", "b"}, "a", keys.Busy},
+		{"at the total", Limits{3, 4}, []string{"a", "a", "b", "b"}, "a", fault.Busy},
 		{"at the total, with nothing waiting", Limits{3, 4}, []string{"a", "a", "b", "b"}, "c", ""},
 		{"below twice the total", Limits{2, 2}, []string{"a", "b", "c"}, "d", ""},
-		{"at twice the total", Limits{2, 2}, []string{"a", "b", "c", "d"}, "e", keys.Busy},
+		{"at twice the total", Limits{2, 2}, []string{"a", "b", "c", "d"}, "e", fault.Busy},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			q := open(t, c.limits)
@@ -154,8 +154,8 @@ func TestLimits(t *testing.T) {
 			} else {
 				defer release()
 			}
-			if err := <-refused; keys.KindOf(err) != c.want {
-				t.Errorf("kind %q (%v), want %q", keys.KindOf(err), err, c.want)
+			if err := <-refused; fault.KindOf(err) != c.want {
+				t.Errorf("kind %q (%v), want %q", fault.KindOf(err), err, c.want)
 			}
 		})
 	}
@@ -179,8 +179,8 @@ func TestBusySaysWhenToRetry(t *testing.T) {
 		}
 		synctest.Wait()
 		err := q.Do(t.Context(), Caller{Peer: "a"}, nothing)
-		e, ok := keys.AsError(err)
-		if !ok || e.Kind != keys.Busy || e.RetryAfter != 400*time.Millisecond {
+		e, ok := fault.AsError(err)
+		if !ok || e.Kind != fault.Busy || e.RetryAfter != 400*time.Millisecond {
 			t.Errorf("%#v, want busy with 4 times the service time of 100ms", err)
 		}
 		if got := q.Stats().Refused; got != 1 {
@@ -197,7 +197,7 @@ func TestRetryIsBounded(t *testing.T) {
 	}{{0, minRetry}, {time.Hour, maxRetry}} {
 		q.service = c.service
 		q.root.waiting = 3
-		e, _ := keys.AsError(q.busy("", 3))
+		e, _ := fault.AsError(q.busy("", 3))
 		q.root.waiting = 0
 		if e.RetryAfter != c.want {
 			t.Errorf("service time %v: retry after %v, want %v", c.service, e.RetryAfter, c.want)

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
 )
 
 // Stats is what a queue is doing and has done since [New].
@@ -98,7 +98,7 @@ func (q *Queue) abandon() time.Time {
 	defer q.mu.Unlock()
 	for _, it := range q.root.items() {
 		q.drop(it)
-		it.done <- &keys.Error{Kind: keys.Busy, Message: "the agent is stopping", RetryAfter: time.Second}
+		it.done <- &fault.Error{Kind: fault.Busy, Message: "the agent is stopping", RetryAfter: time.Second}
 	}
 	if q.running != nil {
 		q.running.cancel()

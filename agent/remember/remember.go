@@ -16,8 +16,8 @@ import (
 	"errors"
 	"log/slog"
 
-	"holdfast/agent/keyring"
 	"holdfast/agent/prompt"
+	"holdfast/internal/keyring"
 )
 
 // Asker is who is asked when nothing is remembered: a [prompt.Prompter].

@@ -6,9 +6,9 @@ import (
 	"log/slog"
 	"testing"
 
-	"holdfast/agent/keyring"
 	"holdfast/agent/prompt"
 	"holdfast/agent/remember"
+	"holdfast/internal/keyring"
 	"holdfast/test/desktop"
 )
 

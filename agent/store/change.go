@@ -7,12 +7,12 @@ import (
 	"io/fs"
 	"path/filepath"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
 )
 
 // Create stores a new key and returns when the record is on the disk and has
 // been read back. Version and Generation are set by the store. A key of that
-// name, or a file in its place, is a bad-request [keys.Error]; so is a record
+// name, or a file in its place, is a bad-request [fault.Error]; so is a record
 // that fails the checks. When Create fails, nothing was stored.
 func (s *Store) Create(r Record) error {
 	s.writing.Lock()
@@ -24,7 +24,7 @@ func (s *Store) Create(r Record) error {
 		return unfit(err)
 	}
 	if _, ok := s.Get(k.owner, k.name); ok {
-		return &keys.Error{Kind: keys.BadRequest, Message: fmt.Sprintf("key %q already exists", k.name)}
+		return &fault.Error{Kind: fault.BadRequest, Message: fmt.Sprintf("key %q already exists", k.name)}
 	}
 	path := s.path(k)
 	if err := vacant(path, "key", k.name); err != nil {
@@ -41,15 +41,15 @@ func vacant(path, what, name string) error {
 	if !exists(path) && !exists(sibling(path, outgoing)) {
 		return nil
 	}
-	return &keys.Error{
-		Kind:    keys.BadRequest,
+	return &fault.Error{
+		Kind:    fault.BadRequest,
 		Message: fmt.Sprintf("a file that cannot be used has the place of %s %q", what, name),
 		Hint:    "holdfast doctor says what is wrong with it; move it away or mend it",
 	}
 }
 
 // Replace stores r in place of the record of the same name, owner and
-// generation, and counts the generation up. It returns a denied [keys.Error] when
+// generation, and counts the generation up. It returns a denied [fault.Error] when
 // there is none and a busy one when the record changed since r was read. When
 // Replace fails, the previous record stays.
 func (s *Store) Replace(r Record) error {
@@ -61,7 +61,7 @@ func (s *Store) Replace(r Record) error {
 		return missing()
 	}
 	if r.Generation != current.Generation {
-		return &keys.Error{Kind: keys.Busy, Message: fmt.Sprintf("key %q was changed meanwhile", k.name), Hint: "try again"}
+		return &fault.Error{Kind: fault.Busy, Message: fmt.Sprintf("key %q was changed meanwhile", k.name), Hint: "try again"}
 	}
 	r.Generation = max(r.Generation, s.ledger.Generations[k.String()]) + 1
 	r, data, err := r.canonical()
@@ -74,7 +74,7 @@ func (s *Store) Replace(r Record) error {
 	return s.settle(k, replace(s.disk, s.path(k), data), r)
 }
 
-// Delete removes a record for good, or returns a denied [keys.Error] when there is
+// Delete removes a record for good, or returns a denied [fault.Error] when there is
 // none. Files that are set aside are not keys and are never deleted.
 func (s *Store) Delete(owner uint32, name string) error {
 	s.writing.Lock()
@@ -91,14 +91,14 @@ func (s *Store) Delete(owner uint32, name string) error {
 }
 
 func unfit(err error) error {
-	if e, ok := keys.AsError(err); ok {
+	if e, ok := fault.AsError(err); ok {
 		return e
 	}
-	return &keys.Error{Kind: keys.BadRequest, Message: "the key's record is not valid", Err: err}
+	return &fault.Error{Kind: fault.BadRequest, Message: "the key's record is not valid", Err: err}
 }
 
 func missing() error {
-	return &keys.Error{Kind: keys.Denied, Message: "no such key, or it is not yours to use"}
+	return &fault.Error{Kind: fault.Denied, Message: "no such key, or it is not yours to use"}
 }
 
 // untouched refuses to write over a file that is no longer the one that was

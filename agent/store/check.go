@@ -14,7 +14,7 @@ import (
 	"time"
 	"unicode"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/keys"
 )
 
 // The limits of a record's members. They are far above what a key needs and keep

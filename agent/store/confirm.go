@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"slices"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/keys"
 )
 
 // Confirm says when a person has to say yes to the use of a key.

@@ -5,7 +5,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/keys"
 )
 
 // records returns the record files of past releases.

@@ -11,7 +11,7 @@ import (
 	"strconv"
 	"strings"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/keys"
 )
 
 // Reload reads the directory again, for a person who mended or moved a file. It

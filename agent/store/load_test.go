@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"testing"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
 )
 
 // TestSetAside puts the file of a good record into a store and changes one thing
@@ -94,7 +94,7 @@ func wantTaken(t *testing.T, s *Store, path string) {
 	if err != nil {
 		t.Fatalf("the file is gone: %v", err)
 	}
-	if err := s.Create(good("web")); keys.KindOf(err) != keys.BadRequest || !strings.Contains(err.Error(), "has the place of key") {
+	if err := s.Create(good("web")); fault.KindOf(err) != fault.BadRequest || !strings.Contains(err.Error(), "has the place of key") {
 		t.Errorf("Create over it: %v, want a refusal", err)
 	}
 	if err := s.Delete(1000, "web"); err == nil {
@@ -170,7 +170,7 @@ func TestStrangeNames(t *testing.T) {
 		t.Errorf("keys %q, want web alone", names(s))
 	}
 	gone := good("gone")
-	if err := s.Create(gone); keys.KindOf(err) != keys.BadRequest {
+	if err := s.Create(gone); fault.KindOf(err) != fault.BadRequest {
 		t.Errorf("Create of a key whose previous version is there: %v, want a refusal", err)
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"io"
 	"time"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/keys"
 )
 
 // Record is everything that is kept of one key. On disk it is one JSON object in

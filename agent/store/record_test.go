@@ -19,7 +19,7 @@ import (
 	"testing"
 	"time"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/keys"
 )
 
 // signer returns one of the keys that all tests share; they are slow to make.

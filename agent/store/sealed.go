@@ -10,7 +10,8 @@ import (
 	"strconv"
 	"time"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
 )
 
 // Sealed is everything that is kept of one sealed secret. Its file has the same
@@ -42,7 +43,7 @@ func (s *Store) GetSealed(owner uint32, name string) (Sealed, bool) {
 
 // PutSealed stores a sealed secret and returns when it is on the disk and has been
 // read back. Version and Generation are set by the store. A name that is taken is
-// a bad-request [keys.Error] unless over, as is a record that fails the checks;
+// a bad-request [fault.Error] unless over, as is a record that fails the checks;
 // more than [MaxSealed] of one owner is a denied one. When PutSealed fails, what
 // was there before stays.
 func (s *Store) PutSealed(r Sealed, over bool) error {
@@ -51,7 +52,7 @@ func (s *Store) PutSealed(r Sealed, over bool) error {
 	k := id{r.Owner.UID, r.Name}
 	current, taken := s.GetSealed(k.owner, k.name)
 	if taken && !over {
-		return &keys.Error{Kind: keys.BadRequest, Message: fmt.Sprintf("sealed secret %q already exists", k.name), Hint: "choose another name, or replace it"}
+		return &fault.Error{Kind: fault.BadRequest, Message: fmt.Sprintf("sealed secret %q already exists", k.name), Hint: "choose another name, or replace it"}
 	}
 	r.Version, r.Generation = version, max(current.Generation, s.ledger.Generations[k.sealed()])+1
 	r, data, err := r.canonical()
@@ -73,7 +74,7 @@ func (s *Store) PutSealed(r Sealed, over bool) error {
 // roomForSealed makes the place of a new name.
 func (s *Store) roomForSealed(k id) error {
 	if s.countSealed(k.owner) >= MaxSealed {
-		return &keys.Error{Kind: keys.Denied, Message: fmt.Sprintf("uid %d has %d sealed secrets, and may have no more", k.owner, MaxSealed), Hint: "delete one that is not needed"}
+		return &fault.Error{Kind: fault.Denied, Message: fmt.Sprintf("uid %d has %d sealed secrets, and may have no more", k.owner, MaxSealed), Hint: "delete one that is not needed"}
 	}
 	path := s.sealedPath(k)
 	if err := vacant(path, "sealed secret", k.name); err != nil {
@@ -87,7 +88,7 @@ func (s *Store) roomForSealed(k id) error {
 	return nil
 }
 
-// DeleteSealed removes a sealed secret for good, or returns a denied [keys.Error]
+// DeleteSealed removes a sealed secret for good, or returns a denied [fault.Error]
 // when there is none. Files that are set aside are never deleted.
 func (s *Store) DeleteSealed(owner uint32, name string) error {
 	s.writing.Lock()
@@ -95,7 +96,7 @@ func (s *Store) DeleteSealed(owner uint32, name string) error {
 	k := id{owner, name}
 	current, ok := s.GetSealed(owner, name)
 	if !ok {
-		return &keys.Error{Kind: keys.Denied, Message: "no such sealed secret, or it is not yours"}
+		return &fault.Error{Kind: fault.Denied, Message: "no such sealed secret, or it is not yours"}
 	}
 	if err := s.untouched(s.sealedPath(k), current); err != nil {
 		return err

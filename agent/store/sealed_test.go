@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
 )
 
 // secret is a record with every member set.
@@ -62,7 +62,7 @@ func TestLifeOfASealedSecret(t *testing.T) {
 	}
 	again := secret("web")
 	again.RequestID = "another"
-	if err := s.PutSealed(again, false); keys.KindOf(err) != keys.BadRequest {
+	if err := s.PutSealed(again, false); fault.KindOf(err) != fault.BadRequest {
 		t.Errorf("a taken name: got %v, want bad-request", err)
 	}
 	if err := s.PutSealed(again, true); err != nil {
@@ -76,7 +76,7 @@ func TestLifeOfASealedSecret(t *testing.T) {
 	if err := s.DeleteSealed(1000, "web"); err != nil {
 		t.Errorf("delete: %v", err)
 	}
-	if err := s.DeleteSealed(1000, "web"); keys.KindOf(err) != keys.Denied {
+	if err := s.DeleteSealed(1000, "web"); fault.KindOf(err) != fault.Denied {
 		t.Errorf("second delete: got %v, want denied", err)
 	}
 	s = reopen(t, s)
@@ -94,7 +94,7 @@ func TestSealedIsBounded(t *testing.T) {
 	for n := range MaxSealed {
 		put(t, s, secret(fmt.Sprint("s", n)))
 	}
-	if err := s.PutSealed(secret("more"), true); keys.KindOf(err) != keys.Denied {
+	if err := s.PutSealed(secret("more"), true); fault.KindOf(err) != fault.Denied {
 		t.Errorf("one too many: got %v, want denied", err)
 	}
 	if err := s.PutSealed(secret("s0"), true); err != nil {
@@ -149,10 +149,10 @@ func TestSealedSetAside(t *testing.T) {
 			if _, ok := s.GetSealed(1000, "web"); ok {
 				t.Error("it is used")
 			}
-			if err := s.PutSealed(secret("web"), true); keys.KindOf(err) != keys.BadRequest {
+			if err := s.PutSealed(secret("web"), true); fault.KindOf(err) != fault.BadRequest {
 				t.Errorf("its name: got %v, want it taken", err)
 			}
-			if err := s.DeleteSealed(1000, "web"); keys.KindOf(err) != keys.Denied {
+			if err := s.DeleteSealed(1000, "web"); fault.KindOf(err) != fault.Denied {
 				t.Errorf("delete: got %v, want denied", err)
 			}
 			if now, err := os.ReadFile(path); err != nil || !bytes.Equal(now, left) {
@@ -194,7 +194,7 @@ func TestSealedIsChecked(t *testing.T) {
 		s := open(t, quick(t))
 		r := secret("web")
 		change(&r)
-		if err := s.PutSealed(r, false); keys.KindOf(err) != keys.BadRequest {
+		if err := s.PutSealed(r, false); fault.KindOf(err) != fault.BadRequest {
 			t.Errorf("%s: got %v, want bad-request", name, err)
 		}
 		clean(t, s)

@@ -9,7 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
 )
 
 // fresh returns a state directory that is not there yet.
@@ -153,19 +154,19 @@ func TestRefusedChanges(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		err  error
-		want keys.Kind
+		want fault.Kind
 		text string
 	}{
-		{"create again", s.Create(good("web")), keys.BadRequest, `key "web" already exists`},
-		{"create with a bad name", s.Create(foreign), keys.BadRequest, "not a key name"},
-		{"replace what is not there", s.Replace(absent), keys.Denied, "no such key"},
-		{"replace an older generation", s.Replace(stale), keys.Busy, "changed meanwhile"},
-		{"replace with nonsense", s.Replace(wrong), keys.BadRequest, "ES256"},
-		{"delete what is not there", s.Delete(1000, "absent"), keys.Denied, "no such key"},
-		{"delete another owner's", s.Delete(1001, "web"), keys.Denied, "no such key"},
+		{"create again", s.Create(good("web")), fault.BadRequest, `key "web" already exists`},
+		{"create with a bad name", s.Create(foreign), fault.BadRequest, "not a key name"},
+		{"replace what is not there", s.Replace(absent), fault.Denied, "no such key"},
+		{"replace an older generation", s.Replace(stale), fault.Busy, "changed meanwhile"},
+		{"replace with nonsense", s.Replace(wrong), fault.BadRequest, "ES256"},
+		{"delete what is not there", s.Delete(1000, "absent"), fault.Denied, "no such key"},
+		{"delete another owner's", s.Delete(1001, "web"), fault.Denied, "no such key"},
 	} {
-		if c.err == nil || keys.KindOf(c.err) != c.want || !strings.Contains(c.err.Error(), c.text) {
-			t.Errorf("%s: %q %v, want %q %q", c.name, keys.KindOf(c.err), c.err, c.want, c.text)
+		if c.err == nil || fault.KindOf(c.err) != c.want || !strings.Contains(c.err.Error(), c.text) {
+			t.Errorf("%s: %q %v, want %q %q", c.name, fault.KindOf(c.err), c.err, c.want, c.text)
 		}
 	}
 	s = reopen(t, s)

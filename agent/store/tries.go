@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"time"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
 )
 
 // How many wrong PINs the agent passes on to a device in which time. Devices
@@ -32,7 +32,7 @@ func triesOfUID(owner uint32) string { return strconv.FormatUint(uint64(owner), 
 // SpendPINTry counts one try of a PIN by owner and returns when that is on the
 // disk: call it before the device sees the PIN. What names the thing that has the
 // PIN and stays the same for its life, such as a key's public area; it need not
-// be in the store. SpendPINTry returns a pin-blocked [keys.Error], and counts
+// be in the store. SpendPINTry returns a pin-blocked [fault.Error], and counts
 // nothing, when [MaxPINTries] of it or [MaxPINTriesPerUID] of the uid were spent
 // within [PINWindow]; any other error forbids the try as well.
 func (s *Store) SpendPINTry(owner uint32, what []byte) error {
@@ -48,8 +48,8 @@ func (s *Store) SpendPINTry(owner uint32, what []byte) error {
 	ofKey, ofUID := s.ledger.PINTries[key], s.ledger.PINTries[uid]
 	wait := max(untilFewer(ofKey, MaxPINTries, now), untilFewer(ofUID, MaxPINTriesPerUID, now))
 	if wait > 0 {
-		return &keys.Error{
-			Kind:       keys.PINBlocked,
+		return &fault.Error{
+			Kind:       fault.PINBlocked,
 			Message:    fmt.Sprintf("%d wrong PINs for this key and %d for all of uid %d's keys within an hour", len(ofKey), len(ofUID), owner),
 			Hint:       "wait, so that the device does not lock",
 			RetryAfter: wait,

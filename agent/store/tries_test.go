@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
 )
 
 // wantTries fails unless the next try is allowed (blocked is 0) or blocked for
@@ -21,7 +21,7 @@ func wantTries(t *testing.T, s *Store, what string, blocked time.Duration) {
 		}
 		return
 	}
-	if e, ok := keys.AsError(err); !ok || e.Kind != keys.PINBlocked || e.RetryAfter != blocked {
+	if e, ok := fault.AsError(err); !ok || e.Kind != fault.PINBlocked || e.RetryAfter != blocked {
 		t.Errorf("%s: %#v, want pin-blocked for %v", what, err, blocked)
 	}
 }
@@ -125,7 +125,7 @@ func wantWrong(t *testing.T, s *Store, what string, want int) {
 		if err == nil && n < want {
 			continue
 		}
-		if e, ok := keys.AsError(err); !ok || e.Kind != keys.PINBlocked || e.RetryAfter != PINWindow || n != want {
+		if e, ok := fault.AsError(err); !ok || e.Kind != fault.PINBlocked || e.RetryAfter != PINWindow || n != want {
 			t.Errorf("%s: %d wrong PINs and then %#v, want %d and pin-blocked for an hour", what, n, err, want)
 		}
 		return

@@ -6,9 +6,9 @@ import (
 	"net"
 	"time"
 
-	"holdfast/agent/peer"
-	"holdfast/agent/policy"
-	"holdfast/agent/socket"
+	"holdfast/internal/door"
+	"holdfast/internal/peer"
+	"holdfast/internal/policy"
 )
 
 type peerKey struct{}
@@ -21,7 +21,7 @@ func peerOf(ctx context.Context) *peer.Peer {
 
 // Serve accepts callers on s until the socket is closed. When ctx ends, calls in
 // progress finish and idle connections close.
-func (b *Broker) Serve(ctx context.Context, s *socket.Socket) error {
+func (b *Broker) Serve(ctx context.Context, s *door.Socket) error {
 	if !b.adopt(s) {
 		return s.Close()
 	}
@@ -29,7 +29,7 @@ func (b *Broker) Serve(ctx context.Context, s *socket.Socket) error {
 }
 
 // adopt makes s one of the broker's sockets, unless the broker has been shut down.
-func (b *Broker) adopt(s *socket.Socket) bool {
+func (b *Broker) adopt(s *door.Socket) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if !b.stopped {
@@ -38,7 +38,7 @@ func (b *Broker) adopt(s *socket.Socket) bool {
 	return !b.stopped
 }
 
-func (b *Broker) listenersNow() []*socket.Socket {
+func (b *Broker) listenersNow() []*door.Socket {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.listeners

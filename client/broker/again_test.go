@@ -9,15 +9,14 @@ import (
 	"testing"
 	"time"
 
-	"holdfast/agent/keys"
-	"holdfast/agent/peer"
-	"holdfast/agent/policy"
-	"holdfast/client/broker/fault"
 	"holdfast/client/broker/minted"
 	"holdfast/client/broker/ticket"
-	"holdfast/client/broker/wire"
 	"holdfast/client/profile"
-	"holdfast/client/varlink"
+	"holdfast/internal/brokerwire"
+	"holdfast/internal/fault"
+	"holdfast/internal/peer"
+	"holdfast/internal/policy"
+	"holdfast/internal/varlink"
 )
 
 // slow is a mint that takes its time.
@@ -27,10 +26,10 @@ type slow struct {
 	forgot  chan string
 }
 
-func (m *slow) Credential(_ context.Context, r minted.Request) (wire.Credential, error) {
+func (m *slow) Credential(_ context.Context, r minted.Request) (brokerwire.Credential, error) {
 	m.asked <- r
 	<-m.release
-	return wire.Credential{Token: "hush", ExpirationTimestamp: time.Now().Add(time.Hour)}, nil
+	return brokerwire.Credential{Token: "hush", ExpirationTimestamp: time.Now().Add(time.Hour)}, nil
 }
 
 func (m *slow) Forget(profile string, _ *uint32) { m.forgot <- profile }
@@ -39,20 +38,20 @@ func (m *slow) Forget(profile string, _ *uint32) { m.forgot <- profile }
 func TestWaitingCallerIsDecidedAgain(t *testing.T) {
 	for name, test := range map[string]struct {
 		change func(b *Broker, rule *string) error
-		want   keys.Kind
+		want   fault.Kind
 		forgot string
 	}{
 		"policy": {func(b *Broker, rule *string) error {
 			*rule = "version: 1\nrules:\n- {deny: [credentials], anyone: true}\n"
 			return b.Reload(t.Context())
-		}, keys.Denied, ""},
+		}, fault.Denied, ""},
 		"profile": {func(b *Broker, _ *string) error {
 			p, _ := b.shelf.get("prod")
 			other := *p
 			other.Cluster.Server = "https://other:6443"
 			return profile.Write(b.Profiles, &other)
-		}, keys.Busy, "prod"},
-		"profile gone": {func(b *Broker, _ *string) error { return os.Remove(filepath.Join(b.Profiles, "prod.yaml")) }, keys.Denied, "prod"},
+		}, fault.Busy, "prod"},
+		"profile gone": {func(b *Broker, _ *string) error { return os.Remove(filepath.Join(b.Profiles, "prod.yaml")) }, fault.Denied, "prod"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			rule := fmt.Sprintf("version: 1\nrules:\n- {allow: [credentials], uids: [%d], profiles: ['*']}\n", os.Getuid())
@@ -64,8 +63,8 @@ func TestWaitingCallerIsDecidedAgain(t *testing.T) {
 			answered := make(chan error, 1)
 			conn := dialBroker(t, path)
 			go func() {
-				p := wire.GetCredentialParameters{Profile: "prod", Mode: wire.ModeToken}
-				answered <- varlink.NewConn(conn).Call(context.Background(), wire.GetCredential, p, nil)
+				p := brokerwire.GetCredentialParameters{Profile: "prod", Mode: brokerwire.ModeToken}
+				answered <- varlink.NewConn(conn).Call(context.Background(), brokerwire.GetCredential, p, nil)
 			}()
 			<-m.asked
 			if err := test.change(b, &rule); err != nil {
@@ -74,7 +73,7 @@ func TestWaitingCallerIsDecidedAgain(t *testing.T) {
 			close(m.release)
 			err := <-answered
 			var e *varlink.Error
-			if !errors.As(err, &e) || e.Name != fault.Name(test.want) {
+			if !errors.As(err, &e) || e.Name != brokerwire.ErrorName(test.want) {
 				t.Errorf("got %v, want %s", err, test.want)
 			}
 			select {

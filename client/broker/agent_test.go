@@ -11,22 +11,21 @@ import (
 	"syscall"
 	"testing"
 
-	"holdfast/agent/keys"
-	agentwire "holdfast/agent/wire"
-	"holdfast/client/broker/fault"
-	"holdfast/client/broker/wire"
-	"holdfast/client/socket"
-	"holdfast/client/varlink"
+	"holdfast/internal/agentwire"
+	"holdfast/internal/brokerwire"
+	"holdfast/internal/dial"
+	"holdfast/internal/fault"
+	"holdfast/internal/varlink"
 	"holdfast/test/daemon"
 )
 
 func TestAgentAway(t *testing.T) {
 	r := newRig(t)
-	asked := wire.GetCredentialParameters{Profile: "prod", Mode: wire.ModeProxy}
+	asked := brokerwire.GetCredentialParameters{Profile: "prod", Mode: brokerwire.ModeProxy}
 	r.ticket("prod")
 	r.agent.Stop()
 	_, err := r.plugin(asked)
-	if e, ok := keys.AsError(err); !ok || e.Kind != fault.AgentUnreachable || e.Hint == "" {
+	if e, ok := fault.AsError(err); !ok || e.Kind != brokerwire.AgentUnreachable || e.Hint == "" {
 		t.Errorf("without an agent: %v, want agent-unreachable with a hint", err)
 	}
 	if n := r.metric("holdfast_broker_plugin_answers_total", "code", "3", "mode", "proxy"); n != 1 {
@@ -72,9 +71,9 @@ func TestPIN(t *testing.T) {
 		p.Key = "careful"
 		r.options.Profiles = append(r.options.Profiles, p)
 	})
-	asked := wire.GetCredentialParameters{Profile: "pin", Mode: wire.ModeProxy}
+	asked := brokerwire.GetCredentialParameters{Profile: "pin", Mode: brokerwire.ModeProxy}
 	_, err := r.plugin(asked)
-	if e, ok := keys.AsError(err); !ok || e.Kind != keys.PINRequired || !strings.Contains(e.Hint, "holdfast unlock careful") {
+	if e, ok := fault.AsError(err); !ok || e.Kind != fault.PINRequired || !strings.Contains(e.Hint, "holdfast unlock careful") {
 		t.Errorf("locked: %v, want pin-required and the command", err)
 	}
 	if p := r.broker.GetStatus().Profiles[0]; p.Fault != "key careful wants its PIN" {
@@ -131,7 +130,7 @@ func TestRenewalAndLoss(t *testing.T) {
 	if !cut(watch) {
 		t.Errorf("the watch goes on without its key\n%s", r.broker.Log())
 	}
-	if _, err := r.plugin(wire.GetCredentialParameters{Profile: "prod", Mode: wire.ModeProxy}); keys.KindOf(err) != keys.Denied || !strings.Contains(err.(*keys.Error).Hint, "kubernetes prod --key") {
+	if _, err := r.plugin(brokerwire.GetCredentialParameters{Profile: "prod", Mode: brokerwire.ModeProxy}); fault.KindOf(err) != fault.Denied || !strings.Contains(err.(*fault.Error).Hint, "kubernetes prod --key") {
 		t.Errorf("without the key: %v", err)
 	}
 	if p := r.broker.GetStatus().Profiles[0]; !strings.Contains(p.Fault, `no key "alice"`) || !strings.Contains(p.Hint, "holdfast enroll kubernetes prod --key alice") {
@@ -148,17 +147,17 @@ func TestHungAgent(t *testing.T) {
 		stat, _ := os.ReadFile("/proc/" + strconv.Itoa(r.agent.Pid()) + "/stat")
 		return strings.Contains(string(stat), ") T ")
 	})
-	conn, err := socket.Broker().Connect(t.Context(), r.broker.Socket)
+	conn, err := dial.Broker().Connect(t.Context(), r.broker.Socket)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer conn.Close()
 	var waited []string
-	p := wire.GetCredentialParameters{Profile: "prod", Mode: wire.ModeProxy}
+	p := brokerwire.GetCredentialParameters{Profile: "prod", Mode: brokerwire.ModeProxy}
 	within(t, "an answer that needs the agent", func() bool { // the key was ready a moment ago
 		waited = nil
-		err = conn.CallMore(t.Context(), wire.GetCredential, p, func(reply json.RawMessage, _ bool) error {
-			var got wire.GetCredentialReply
+		err = conn.CallMore(t.Context(), brokerwire.GetCredential, p, func(reply json.RawMessage, _ bool) error {
+			var got brokerwire.GetCredentialReply
 			err := json.Unmarshal(reply, &got)
 			waited = append(waited, got.Waiting)
 			return err
@@ -166,7 +165,7 @@ func TestHungAgent(t *testing.T) {
 		return err != nil
 	})
 	var answered *varlink.Error
-	if !errors.As(err, &answered) || answered.Name != fault.Name(fault.AgentUnreachable) {
+	if !errors.As(err, &answered) || answered.Name != brokerwire.ErrorName(brokerwire.AgentUnreachable) {
 		t.Errorf("got %v, want agent-unreachable", err)
 	}
 	if len(waited) < 2 || !strings.Contains(waited[0], "prod") {
@@ -182,8 +181,8 @@ func TestStuckDevice(t *testing.T) {
 	defer r.tpm.Cont()
 	r.options.Dir = r.broker.Dir // with the key that the TPM has sealed
 	r.broker = daemon.StartBroker(t, r.options)
-	_, err := r.plugin(wire.GetCredentialParameters{Profile: "prod", Mode: wire.ModeProxy})
-	if e, ok := keys.AsError(err); !ok || e.Kind != keys.DeviceWedged || !strings.Contains(e.Hint, "holdfast status") {
+	_, err := r.plugin(brokerwire.GetCredentialParameters{Profile: "prod", Mode: brokerwire.ModeProxy})
+	if e, ok := fault.AsError(err); !ok || e.Kind != fault.DeviceWedged || !strings.Contains(e.Hint, "holdfast status") {
 		t.Errorf("got %v, want device-wedged and what shows it", err)
 	}
 }

@@ -6,8 +6,8 @@ import (
 	"net"
 	"syscall"
 
-	"holdfast/agent/keys"
 	"holdfast/client/broker/loopback"
+	"holdfast/internal/fault"
 )
 
 // bind makes the listener of a profile, or the shared one: where the command line
@@ -57,8 +57,8 @@ func bound(address string) (net.Listener, error) {
 	}
 	l, err := net.Listen("tcp4", address)
 	if errors.Is(err, syscall.EADDRINUSE) {
-		return nil, &keys.Error{
-			Kind:    keys.Busy,
+		return nil, &fault.Error{
+			Kind:    fault.Busy,
 			Message: fmt.Sprintf("the proxy cannot listen on %s: another process has the port", address),
 			Hint:    "`ss -ltnp` shows which; end it, or give the proxy another port with `holdfast-broker --listen 127.0.0.1:PORT` and write the kubeconfigs again",
 			Err:     err,

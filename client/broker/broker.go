@@ -25,18 +25,18 @@ import (
 	"sync/atomic"
 	"time"
 
-	"holdfast/agent/metrics"
-	"holdfast/agent/peer"
-	"holdfast/agent/policy"
-	"holdfast/agent/socket"
 	"holdfast/client"
 	"holdfast/client/broker/loopback"
 	"holdfast/client/broker/minted"
 	"holdfast/client/broker/proxy"
 	"holdfast/client/broker/ticket"
 	"holdfast/client/broker/upstream"
-	"holdfast/client/broker/wire"
-	"holdfast/client/varlink"
+	"holdfast/internal/brokerwire"
+	"holdfast/internal/door"
+	"holdfast/internal/metrics"
+	"holdfast/internal/peer"
+	"holdfast/internal/policy"
+	"holdfast/internal/varlink"
 )
 
 // Options is what a broker needs.
@@ -71,7 +71,7 @@ type server interface {
 
 // mint is what the broker wants of a [*minted.Mint].
 type mint interface {
-	Credential(ctx context.Context, r minted.Request) (wire.Credential, error)
+	Credential(ctx context.Context, r minted.Request) (brokerwire.Credential, error)
 	Forget(profile string, uid *uint32)
 	Count(profile string) int
 	Close()
@@ -104,7 +104,7 @@ type Broker struct {
 	perUID    map[uint32]int // open connections
 	total     int            // of all uids
 	open      sync.WaitGroup // connections
-	listeners []*socket.Socket
+	listeners []*door.Socket
 	stopped   bool
 	reload    error // why the last reload failed; nil when it did not
 }

@@ -10,12 +10,12 @@ import (
 	"testing"
 	"time"
 
-	"holdfast/agent/keys"
-	"holdfast/agent/policy"
 	"holdfast/client"
 	"holdfast/client/broker/ticket"
 	"holdfast/client/clienttest"
 	"holdfast/client/profile"
+	"holdfast/internal/keys"
+	"holdfast/internal/policy"
 )
 
 // A machine that sleeps cuts what was open; time that merely passes does not.

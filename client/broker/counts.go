@@ -6,8 +6,8 @@ import (
 	"sync"
 	"time"
 
-	"holdfast/agent/metrics"
-	"holdfast/client/broker/wire"
+	"holdfast/internal/brokerwire"
+	"holdfast/internal/metrics"
 )
 
 // counts is what GetMetrics has of the broker itself.
@@ -46,7 +46,7 @@ func (c counts) answer(code, mode string) {
 }
 
 // given notes a credential that was given out.
-func (c counts) given(uid uint32, profile, mode string, credential wire.Credential) {
+func (c counts) given(uid uint32, profile, mode string, credential brokerwire.Credential) {
 	if age, rotated := c.lifetimes.note(given{uid, profile, mode}, credential, time.Now()); rotated {
 		c.rotation.Observe(age.Seconds())
 	}
@@ -79,7 +79,7 @@ const (
 )
 
 // note returns the age of the certificate that this one takes the place of.
-func (l *lifetimes) note(who given, c wire.Credential, now time.Time) (age time.Duration, rotated bool) {
+func (l *lifetimes) note(who given, c brokerwire.Credential, now time.Time) (age time.Duration, rotated bool) {
 	next := credential{until: c.ExpirationTimestamp}
 	if block, _ := pem.Decode([]byte(c.ClientCertificateData)); block != nil {
 		if leaf, err := x509.ParseCertificate(block.Bytes); err == nil {

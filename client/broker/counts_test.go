@@ -11,15 +11,14 @@ import (
 	"testing"
 	"time"
 
-	"holdfast/agent/keys"
-	"holdfast/agent/metrics"
 	"holdfast/client"
-	"holdfast/client/broker/fault"
 	"holdfast/client/broker/minted"
 	"holdfast/client/broker/upstream"
-	"holdfast/client/broker/wire"
 	"holdfast/client/clienttest"
 	"holdfast/client/exchange/kubernetes"
+	"holdfast/internal/brokerwire"
+	"holdfast/internal/fault"
+	"holdfast/internal/metrics"
 )
 
 // Every error gets the exit code that the plugin gives for it.
@@ -27,27 +26,27 @@ func TestExitCodes(t *testing.T) {
 	unreachable := &client.UnreachableError{Reason: "no agent"}
 	for _, test := range []struct {
 		err  error
-		kind keys.Kind
+		kind fault.Kind
 		code string
 	}{
-		{&keys.Error{Kind: keys.Denied}, keys.Denied, "4"},
-		{&keys.Error{Kind: keys.PINRequired}, keys.PINRequired, "5"},
-		{&keys.Error{Kind: keys.PINBlocked}, keys.PINBlocked, "5"},
-		{&keys.Error{Kind: keys.TouchTimeout}, keys.TouchTimeout, "5"},
-		{&keys.Error{Kind: keys.Busy}, keys.Busy, "1"},
-		{unreachable, fault.AgentUnreachable, "3"},
-		{fmt.Errorf("loopback: %w", unreachable), fault.AgentUnreachable, "3"},
-		{&upstream.Error{Kind: "agent"}, fault.AgentUnreachable, "3"},
-		{&upstream.Error{Kind: "network"}, fault.Upstream, "1"},
-		{&upstream.Error{Kind: "key", Err: &keys.Error{Kind: keys.PINRequired}}, keys.PINRequired, "5"},
-		{&kubernetes.StatusError{Code: 503}, fault.Upstream, "1"},
-		{&minted.Error{Err: unreachable}, fault.AgentUnreachable, "3"},
-		{&minted.Error{Err: &kubernetes.StatusError{Code: 403}}, fault.Upstream, "1"},
-		{&minted.Error{Err: errors.New("odd")}, fault.Upstream, "1"},
-		{&minted.Error{Err: &keys.Error{Kind: keys.Denied}}, keys.Denied, "4"},
-		{context.DeadlineExceeded, keys.Deadline, "1"},
-		{context.Canceled, keys.Internal, "3"},
-		{errors.New("secret"), keys.Internal, "1"},
+		{&fault.Error{Kind: fault.Denied}, fault.Denied, "4"},
+		{&fault.Error{Kind: fault.PINRequired}, fault.PINRequired, "5"},
+		{&fault.Error{Kind: fault.PINBlocked}, fault.PINBlocked, "5"},
+		{&fault.Error{Kind: fault.TouchTimeout}, fault.TouchTimeout, "5"},
+		{&fault.Error{Kind: fault.Busy}, fault.Busy, "1"},
+		{unreachable, brokerwire.AgentUnreachable, "3"},
+		{fmt.Errorf("loopback: %w", unreachable), brokerwire.AgentUnreachable, "3"},
+		{&upstream.Error{Kind: "agent"}, brokerwire.AgentUnreachable, "3"},
+		{&upstream.Error{Kind: "network"}, brokerwire.Upstream, "1"},
+		{&upstream.Error{Kind: "key", Err: &fault.Error{Kind: fault.PINRequired}}, fault.PINRequired, "5"},
+		{&kubernetes.StatusError{Code: 503}, brokerwire.Upstream, "1"},
+		{&minted.Error{Err: unreachable}, brokerwire.AgentUnreachable, "3"},
+		{&minted.Error{Err: &kubernetes.StatusError{Code: 403}}, brokerwire.Upstream, "1"},
+		{&minted.Error{Err: errors.New("odd")}, brokerwire.Upstream, "1"},
+		{&minted.Error{Err: &fault.Error{Kind: fault.Denied}}, fault.Denied, "4"},
+		{context.DeadlineExceeded, fault.Deadline, "1"},
+		{context.Canceled, fault.Internal, "3"},
+		{errors.New("secret"), fault.Internal, "1"},
 	} {
 		known := toKnown(test.err)
 		if code := exitCode(test.err); known.Kind != test.kind || code != test.code {
@@ -88,7 +87,7 @@ func TestRotationAge(t *testing.T) {
 	r, ca := metrics.New(), clienttest.NewCA(t)
 	c := newCounts(r)
 	give := func(profile string, certificate []byte) {
-		c.given(1000, profile, "certificate", wire.Credential{
+		c.given(1000, profile, "certificate", brokerwire.Credential{
 			ClientCertificateData: string(clienttest.PEM(certificate)), ExpirationTimestamp: time.Now().Add(time.Hour),
 		})
 	}
@@ -115,14 +114,14 @@ func TestShortestTTL(t *testing.T) {
 	c := newCounts(r)
 	now := time.Now()
 	for profile, left := range map[string]time.Duration{"a": time.Hour, "b": time.Minute, "gone": -2 * time.Hour} {
-		c.given(1, profile, "token", wire.Credential{Token: "t", ExpirationTimestamp: now.Add(left)})
+		c.given(1, profile, "token", brokerwire.Credential{Token: "t", ExpirationTimestamp: now.Add(left)})
 	}
 	c.lifetimes.show(c.ttl)
 	if got := sample(t, r, "holdfast_broker_shortest_ttl_seconds", "mode", "token").Value; got < 50 || got > 60 {
 		t.Errorf("got %v, want 60", got)
 	}
 	for i := range 2 * mostLifetimes {
-		c.given(uint32(i), "p", "token", wire.Credential{ExpirationTimestamp: now.Add(time.Hour)})
+		c.given(uint32(i), "p", "token", brokerwire.Credential{ExpirationTimestamp: now.Add(time.Hour)})
 	}
 	if n := len(c.lifetimes.last); n > mostLifetimes {
 		t.Errorf("%d are remembered", n)

@@ -9,13 +9,13 @@ import (
 	"strings"
 	"time"
 
-	"holdfast/agent/keys"
-	"holdfast/agent/peer"
 	"holdfast/client/broker/minted"
 	"holdfast/client/broker/ticket"
-	"holdfast/client/broker/wire"
 	"holdfast/client/profile"
-	"holdfast/client/varlink"
+	"holdfast/internal/brokerwire"
+	"holdfast/internal/fault"
+	"holdfast/internal/peer"
+	"holdfast/internal/varlink"
 )
 
 // ticketMargin is how long before its end a ticket should not be used any more: a
@@ -27,7 +27,7 @@ const silence = time.Second
 
 // getCredential answers one run of the plugin.
 func (b *Broker) getCredential(ctx context.Context, call *varlink.Call) error {
-	var p wire.GetCredentialParameters
+	var p brokerwire.GetCredentialParameters
 	if err := call.Decode(&p); err != nil {
 		return err
 	}
@@ -43,22 +43,22 @@ func (b *Broker) getCredential(ctx context.Context, call *varlink.Call) error {
 	if err != nil {
 		return err
 	}
-	return call.Reply(wire.GetCredentialReply{Credential: &credential})
+	return call.Reply(brokerwire.GetCredentialReply{Credential: &credential})
 }
 
 // request is one call of GetCredential.
 type request struct {
 	broker     *Broker
 	caller     *peer.Peer
-	parameters wire.GetCredentialParameters
+	parameters brokerwire.GetCredentialParameters
 	news       chan string // what is waited for from now on, when the caller should hear of it at once
 }
 
 // answer obtains the credential, and says now and then what it waits for to a
 // caller who takes more than one reply.
-func (r *request) answer(ctx context.Context, call *varlink.Call) (wire.Credential, error) {
+func (r *request) answer(ctx context.Context, call *varlink.Call) (brokerwire.Credential, error) {
 	type result struct {
-		credential wire.Credential
+		credential brokerwire.Credential
 		err        error
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -86,8 +86,8 @@ func (r *request) answer(ctx context.Context, call *varlink.Call) (wire.Credenti
 		if !call.More() {
 			continue
 		}
-		if err := call.Continue(wire.GetCredentialReply{Waiting: said}); err != nil {
-			return wire.Credential{}, errors.Join(context.Canceled, err)
+		if err := call.Continue(brokerwire.GetCredentialReply{Waiting: said}); err != nil {
+			return brokerwire.Credential{}, errors.Join(context.Canceled, err)
 		}
 	}
 }
@@ -109,33 +109,33 @@ func (r *request) waiting() string {
 		}
 	}
 	switch p := r.parameters; p.Mode {
-	case wire.ModeCertificate:
+	case brokerwire.ModeCertificate:
 		return fmt.Sprintf("a certificate for profile %s: somebody may have to approve the request, `kubectl get csr` shows it", p.Profile)
-	case wire.ModeToken:
+	case brokerwire.ModeToken:
 		return "a token for profile " + p.Profile
 	}
 	return "the agent, for profile " + r.parameters.Profile
 }
 
 // credential decides, obtains, and makes sure that the caller is still there.
-func (r *request) credential(ctx context.Context) (wire.Credential, error) {
+func (r *request) credential(ctx context.Context) (brokerwire.Credential, error) {
 	if err := stillThere(r.caller); err != nil {
-		return wire.Credential{}, err
+		return brokerwire.Credential{}, err
 	}
 	prof, err := r.profile()
 	if err != nil {
-		return wire.Credential{}, err
+		return brokerwire.Credential{}, err
 	}
 	obtain := r.minted
-	if r.parameters.Mode == wire.ModeProxy {
+	if r.parameters.Mode == brokerwire.ModeProxy {
 		obtain = r.ticket
 	}
 	c, err := obtain(ctx, prof)
 	if err != nil {
-		return wire.Credential{}, err
+		return brokerwire.Credential{}, err
 	}
 	if err := r.still(prof); err != nil {
-		return wire.Credential{}, err
+		return brokerwire.Credential{}, err
 	}
 	r.broker.counts.given(r.caller.UID, prof.Name, r.parameters.Mode, c)
 	return c, nil
@@ -153,7 +153,7 @@ func (r *request) still(before *profile.Profile) error {
 		return err
 	}
 	if !reflect.DeepEqual(before, now) {
-		return &keys.Error{Kind: keys.Busy, Message: fmt.Sprintf("profile %s was changed at this moment", before.Name), Hint: "try again"}
+		return &fault.Error{Kind: fault.Busy, Message: fmt.Sprintf("profile %s was changed at this moment", before.Name), Hint: "try again"}
 	}
 	return nil
 }
@@ -164,19 +164,19 @@ func (r *request) profile() (*profile.Profile, error) {
 	b, p := r.broker, r.parameters
 	op := operation(p.Mode)
 	if op == "" {
-		return nil, &keys.Error{Kind: keys.BadRequest, Message: fmt.Sprintf("there is no mode %.40q", p.Mode), Hint: "the modes are proxy, certificate and token"}
+		return nil, &fault.Error{Kind: fault.BadRequest, Message: fmt.Sprintf("there is no mode %.40q", p.Mode), Hint: "the modes are proxy, certificate and token"}
 	}
 	prof, ok := b.shelf.get(p.Profile)
-	fault := b.shelf.fault(p.Profile)
-	if !b.decide(r.caller.Identity, op, p.Profile) || !ok && fault == nil {
+	flaw := b.shelf.fault(p.Profile)
+	if !b.decide(r.caller.Identity, op, p.Profile) || !ok && flaw == nil {
 		return nil, denied(r.caller, p.Profile)
 	}
 	if !ok {
-		return nil, &keys.Error{Kind: keys.BadRequest, Message: fmt.Sprintf("profile %s cannot be used: %v", p.Profile, fault), Hint: "mend the file, or write it anew with `holdfast kubeconfig add`"}
+		return nil, &fault.Error{Kind: fault.BadRequest, Message: fmt.Sprintf("profile %s cannot be used: %v", p.Profile, flaw), Hint: "mend the file, or write it anew with `holdfast kubeconfig add`"}
 	}
 	if modes := modesOf(prof); !slices.Contains(modes, p.Mode) {
-		return nil, &keys.Error{
-			Kind:    keys.Denied,
+		return nil, &fault.Error{
+			Kind:    fault.Denied,
 			Message: fmt.Sprintf("profile %s is not for mode %s", p.Profile, p.Mode),
 			Hint:    "its modes are " + strings.Join(modes, ", ") + "; `modes:` in its file names them",
 		}
@@ -193,33 +193,33 @@ func modesOf(p *profile.Profile) []string {
 
 // ticket gives the caller's parent a ticket for the proxy, when the proxy could do
 // something with it.
-func (r *request) ticket(ctx context.Context, prof *profile.Profile) (wire.Credential, error) {
+func (r *request) ticket(ctx context.Context, prof *profile.Profile) (brokerwire.Credential, error) {
 	b := r.broker
 	if err := b.patiently(ctx, func(ctx context.Context) error { return b.front.open(ctx, prof) }); err != nil {
-		return wire.Credential{}, err
+		return brokerwire.Credential{}, err
 	}
 	if err := r.ready(ctx, prof); err != nil {
-		return wire.Credential{}, err
+		return brokerwire.Credential{}, err
 	}
 	issued, err := b.tickets.Issue(r.caller, prof.Name)
 	if err != nil {
-		return wire.Credential{}, err
+		return brokerwire.Credential{}, err
 	}
 	b.holders.put(issued.Process, r.caller.Identity, issued.Expires, b.tickets.Lives)
-	return wire.Credential{Token: issued.Token, ExpirationTimestamp: issued.Expires.Add(-ticketMargin)}, nil
+	return brokerwire.Credential{Token: issued.Token, ExpirationTimestamp: issued.Expires.Add(-ticketMargin)}, nil
 }
 
 // minted obtains a certificate or a token.
-func (r *request) minted(ctx context.Context, prof *profile.Profile) (wire.Credential, error) {
+func (r *request) minted(ctx context.Context, prof *profile.Profile) (brokerwire.Credential, error) {
 	if err := r.broker.mayShare(prof); err != nil {
-		return wire.Credential{}, err
+		return brokerwire.Credential{}, err
 	}
 	holder, err := ticket.Parent(r.caller)
 	if err != nil {
-		return wire.Credential{}, err
+		return brokerwire.Credential{}, err
 	}
 	if err := r.ready(ctx, prof); err != nil {
-		return wire.Credential{}, err
+		return brokerwire.Credential{}, err
 	}
 	return r.broker.mint.Credential(ctx, minted.Request{
 		Holder: holder, Profile: prof, Mode: r.parameters.Mode,

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"strings"
 
-	"holdfast/agent/metrics"
+	"holdfast/internal/metrics"
 )
 
 // profileLabel is the label by which metrics tell profiles apart.

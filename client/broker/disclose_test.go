@@ -4,7 +4,7 @@ import (
 	"reflect"
 	"testing"
 
-	"holdfast/agent/metrics"
+	"holdfast/internal/metrics"
 )
 
 func TestDisclose(t *testing.T) {

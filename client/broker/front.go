@@ -8,14 +8,14 @@ import (
 	"strconv"
 	"sync"
 
-	"holdfast/agent/keys"
 	"holdfast/client/broker/loopback"
 	"holdfast/client/profile"
+	"holdfast/internal/fault"
 )
 
 // errEnding is for callers who come, or still wait, when the broker ends.
 func errEnding() error {
-	return &keys.Error{Kind: keys.Busy, Message: "the broker is ending", Hint: "try again"}
+	return &fault.Error{Kind: fault.Busy, Message: "the broker is ending", Hint: "try again"}
 }
 
 // front is the proxy's side towards the loopback interface: its identity, and the
@@ -196,7 +196,7 @@ func (f *front) state() frontState {
 }
 
 // where returns where the proxy serves a profile, and why it does not.
-func (f *front) where(p *profile.Profile, shared frontState) (address string, fault error) {
+func (f *front) where(p *profile.Profile, shared frontState) (address string, flaw error) {
 	if p.Proxy.Port == 0 {
 		return shared.address, shared.fault
 	}

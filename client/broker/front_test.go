@@ -8,8 +8,8 @@ import (
 	"syscall"
 	"testing"
 
-	"holdfast/agent/keys"
-	"holdfast/client/broker/wire"
+	"holdfast/internal/brokerwire"
+	"holdfast/internal/fault"
 	"holdfast/test/daemon"
 )
 
@@ -33,9 +33,9 @@ func TestPortTaken(t *testing.T) {
 	squatter := taken(t)
 	address := squatter.Addr().String()
 	r := newRig(t, func(r *rig) { r.options.Args = append(r.options.Args, "--listen", address) })
-	_, err := r.plugin(wire.GetCredentialParameters{Profile: "prod", Mode: wire.ModeProxy})
-	e, ok := keys.AsError(err)
-	if !ok || e.Kind != keys.Busy || !strings.Contains(e.Message, address) || !strings.Contains(e.Hint, "--listen") {
+	_, err := r.plugin(brokerwire.GetCredentialParameters{Profile: "prod", Mode: brokerwire.ModeProxy})
+	e, ok := fault.AsError(err)
+	if !ok || e.Kind != fault.Busy || !strings.Contains(e.Message, address) || !strings.Contains(e.Hint, "--listen") {
 		t.Errorf("got %v, want the address and the hint", err)
 	}
 	if s := r.broker.GetStatus(); len(s.Notices) != 1 || !strings.Contains(s.Notices[0].Message, address) {

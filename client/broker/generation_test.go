@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	agentwire "holdfast/agent/wire"
 	"holdfast/client/profile"
+	"holdfast/internal/agentwire"
 )
 
 // A profile that names one generation of a set loses its connections with it.

@@ -4,9 +4,9 @@ import (
 	"sync"
 	"time"
 
-	"holdfast/agent/peer"
-	"holdfast/agent/policy"
 	"holdfast/client/broker/ticket"
+	"holdfast/internal/peer"
+	"holdfast/internal/policy"
 )
 
 // holders remembers whom policy was asked about when a process was given a

@@ -9,25 +9,25 @@ import (
 	"testing"
 	"time"
 
-	"holdfast/agent/keys"
-	"holdfast/agent/policy"
-	"holdfast/agent/socket"
 	"holdfast/client"
-	"holdfast/client/broker/fault"
 	"holdfast/client/broker/minted"
-	"holdfast/client/broker/wire"
 	"holdfast/client/clienttest"
 	"holdfast/client/profile"
-	"holdfast/client/varlink"
+	"holdfast/internal/brokerwire"
+	"holdfast/internal/door"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
+	"holdfast/internal/policy"
+	"holdfast/internal/varlink"
 )
 
 // blocking is a mint whose credentials never come.
 type blocking struct{ asked chan minted.Request }
 
-func (m *blocking) Credential(ctx context.Context, r minted.Request) (wire.Credential, error) {
+func (m *blocking) Credential(ctx context.Context, r minted.Request) (brokerwire.Credential, error) {
 	m.asked <- r
 	<-ctx.Done()
-	return wire.Credential{}, ctx.Err()
+	return brokerwire.Credential{}, ctx.Err()
 }
 func (*blocking) Forget(string, *uint32) {}
 func (*blocking) Count(string) int       { return 0 }
@@ -70,7 +70,7 @@ func inside(t *testing.T, change func(*Options)) (b *Broker, path string, stop f
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	s, err := socket.Listen(filepath.Join(dir, "b.sock"), 0o600)
+	s, err := door.Listen(filepath.Join(dir, "b.sock"), 0o600)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,7 +102,7 @@ func TestConnectionsOfOneUser(t *testing.T) {
 	_, path, _ := inside(t, func(o *Options) { o.Limits.ConnectionsPerUID = 2 })
 	status := func(conn net.Conn) error {
 		conn.SetDeadline(time.Now().Add(10 * time.Second))
-		return varlink.NewConn(conn).Call(context.Background(), wire.GetStatus, wire.Empty{}, &wire.GetStatusReply{})
+		return varlink.NewConn(conn).Call(context.Background(), brokerwire.GetStatus, brokerwire.Empty{}, &brokerwire.GetStatusReply{})
 	}
 	first := dialBroker(t, path)
 	if err := errors.Join(status(first), status(dialBroker(t, path))); err != nil {
@@ -124,17 +124,19 @@ func TestCallsAreCut(t *testing.T) {
 	m := &blocking{asked: make(chan minted.Request, 2)}
 	b, path, stop := inside(t, func(*Options) {})
 	b.mint = m
-	p := wire.GetCredentialParameters{Profile: "prod", Mode: wire.ModeToken, Cluster: &wire.Cluster{Server: "https://api:6443"}, Unauthorized: true}
+	p := brokerwire.GetCredentialParameters{Profile: "prod", Mode: brokerwire.ModeToken, Cluster: &brokerwire.Cluster{Server: "https://api:6443"}, Unauthorized: true}
 	left := dialBroker(t, path)
-	go varlink.NewConn(left).Call(context.Background(), wire.GetCredential, p, nil)
+	go varlink.NewConn(left).Call(context.Background(), brokerwire.GetCredential, p, nil)
 	r := <-m.asked
-	if r.Holder.PID != int32(os.Getppid()) || r.Profile.Name != "prod" || r.Mode != wire.ModeToken || r.Cluster == nil || !r.Unauthorized {
+	if r.Holder.PID != int32(os.Getppid()) || r.Profile.Name != "prod" || r.Mode != brokerwire.ModeToken || r.Cluster == nil || !r.Unauthorized {
 		t.Errorf("the mint was asked %+v", r)
 	}
 	left.Close()
 	answered := make(chan error, 1)
 	stays := dialBroker(t, path)
-	go func() { answered <- varlink.NewConn(stays).Call(context.Background(), wire.GetCredential, p, nil) }()
+	go func() {
+		answered <- varlink.NewConn(stays).Call(context.Background(), brokerwire.GetCredential, p, nil)
+	}()
 	<-m.asked
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 	defer cancel()
@@ -148,7 +150,7 @@ func TestCallsAreCut(t *testing.T) {
 	}
 	err := <-answered
 	var e *varlink.Error
-	if !errors.As(err, &e) || e.Name != fault.Name(keys.Busy) {
+	if !errors.As(err, &e) || e.Name != brokerwire.ErrorName(fault.Busy) {
 		t.Errorf("the caller who stayed: %v", err)
 	}
 }

@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"time"
 
-	"holdfast/agent/keys"
 	"holdfast/client"
-	"holdfast/client/broker/fault"
+	"holdfast/internal/brokerwire"
+	"holdfast/internal/fault"
 )
 
 // An agent that is being restarted is back within a second. One that gives no
@@ -47,11 +47,11 @@ func (b *Broker) stuck(ctx context.Context, err error) error {
 	ctx, end := context.WithTimeout(ctx, glance)
 	defer end()
 	_, silent := b.Agent.Keys(ctx, false)
-	if _, answered := keys.AsError(silent); silent != nil && !answered {
+	if _, answered := fault.AsError(silent); silent != nil && !answered {
 		return hangs(hung, err)
 	}
-	return &keys.Error{
-		Kind:    keys.DeviceWedged,
+	return &fault.Error{
+		Kind:    fault.DeviceWedged,
 		Message: fmt.Sprintf("the agent's device gave no answer within %s", hung),
 		Hint:    "`holdfast status` shows what it is doing",
 		Err:     err,
@@ -60,8 +60,8 @@ func (b *Broker) stuck(ctx context.Context, err error) error {
 
 // hangs is for an agent that takes connections and does not answer.
 func hangs(after time.Duration, err error) error {
-	return &keys.Error{
-		Kind:    fault.AgentUnreachable,
+	return &fault.Error{
+		Kind:    brokerwire.AgentUnreachable,
 		Message: fmt.Sprintf("the agent gave no answer within %s", after),
 		Hint:    "it hangs: restart it (systemctl --user restart holdfast-agent), and look at its log",
 		Err:     err,

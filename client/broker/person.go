@@ -5,9 +5,10 @@ import (
 	"slices"
 	"sync"
 
-	"holdfast/agent/keys"
-	agentwire "holdfast/agent/wire"
 	"holdfast/client/profile"
+	"holdfast/internal/agentwire"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
 )
 
 // touches are the keys that wait for a touch of their device now, as the agent
@@ -80,8 +81,8 @@ func (b *Broker) mayShare(p *profile.Profile) error {
 	if !b.anyKey(p, func(k keyBefore) bool { return k.yes }) {
 		return nil
 	}
-	return &keys.Error{
-		Kind:    keys.Unsupported,
+	return &fault.Error{
+		Kind:    fault.Unsupported,
 		Message: fmt.Sprintf("key %s wants a person's yes for each process, and what this mode gives out is every process's", p.Key),
 		Hint:    "use mode proxy, or a key with --confirm once",
 	}

@@ -4,8 +4,8 @@ import (
 	"testing"
 	"time"
 
-	agentwire "holdfast/agent/wire"
 	"holdfast/client/profile"
+	"holdfast/internal/agentwire"
 )
 
 func TestTouchesWanted(t *testing.T) {

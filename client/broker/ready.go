@@ -8,11 +8,11 @@ import (
 	"sync"
 	"time"
 
-	"holdfast/agent/keys"
-	agentwire "holdfast/agent/wire"
 	"holdfast/client"
 	"holdfast/client/broker/ticket"
 	"holdfast/client/profile"
+	"holdfast/internal/agentwire"
+	"holdfast/internal/fault"
 )
 
 // recent is how long the broker takes a key for ready without asking again: the
@@ -76,7 +76,7 @@ func (r *request) ready(ctx context.Context, prof *profile.Profile) error {
 	err := b.patiently(ctx, func(ctx context.Context) error {
 		asked := b.ready.ask()
 		info, err := b.canSign(ctx, prof.Key)
-		if keys.KindOf(err) == keys.PINRequired {
+		if fault.KindOf(err) == fault.PINRequired {
 			locked = info.Name
 		}
 		if err == nil && !info.PIN {
@@ -84,7 +84,7 @@ func (r *request) ready(ctx context.Context, prof *profile.Profile) error {
 		}
 		return named(err, prof.Name)
 	})
-	if locked == "" || keys.KindOf(err) != keys.PINRequired {
+	if locked == "" || fault.KindOf(err) != fault.PINRequired {
 		return err
 	}
 	return r.unlock(ctx, locked)
@@ -105,8 +105,8 @@ func (r *request) unlock(ctx context.Context, key string) error {
 	if err == nil {
 		return nil
 	}
-	if e, ok := keys.AsError(err); ok && e.Kind == keys.PINRequired && e.Hint == "" {
-		return &keys.Error{Kind: e.Kind, Message: e.Message, Hint: "`holdfast unlock " + key + "`, then try again", Err: err}
+	if e, ok := fault.AsError(err); ok && e.Kind == fault.PINRequired && e.Hint == "" {
+		return &fault.Error{Kind: e.Kind, Message: e.Message, Hint: "`holdfast unlock " + key + "`, then try again", Err: err}
 	}
 	return err
 }
@@ -122,8 +122,8 @@ func (b *Broker) canSign(ctx context.Context, set string) (agentwire.Key, error)
 	if !info.PIN || info.UnlockedUntil != nil && time.Now().Before(*info.UnlockedUntil) {
 		return info, nil
 	}
-	return info, &keys.Error{
-		Kind:    keys.PINRequired,
+	return info, &fault.Error{
+		Kind:    fault.PINRequired,
 		Message: fmt.Sprintf("key %s wants its PIN", info.Name),
 		Hint:    "`holdfast unlock " + info.Name + "`, then try again",
 	}
@@ -132,7 +132,7 @@ func (b *Broker) canSign(ctx context.Context, set string) (agentwire.Key, error)
 // named has a hint name the profile, where package client, which knows of keys
 // alone, leaves it to the reader.
 func named(err error, profile string) error {
-	e, ok := keys.AsError(err)
+	e, ok := fault.AsError(err)
 	if !ok || !strings.Contains(e.Hint, " PROFILE ") {
 		return err
 	}

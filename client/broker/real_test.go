@@ -13,17 +13,16 @@ import (
 	"testing"
 	"time"
 
-	"holdfast/agent/keys"
-	"holdfast/client/broker/fault"
-	"holdfast/client/broker/wire"
 	"holdfast/client/profile"
-	"holdfast/client/varlink"
+	"holdfast/internal/brokerwire"
+	"holdfast/internal/fault"
+	"holdfast/internal/varlink"
 	"holdfast/test/daemon"
 )
 
 func TestProxyMode(t *testing.T) {
 	r := newRig(t)
-	first, err := r.plugin(wire.GetCredentialParameters{Profile: "prod", Mode: wire.ModeProxy})
+	first, err := r.plugin(brokerwire.GetCredentialParameters{Profile: "prod", Mode: brokerwire.ModeProxy})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,7 +51,7 @@ func TestProxyMode(t *testing.T) {
 	if strings.Contains(r.broker.Log(), ticket) {
 		t.Error("the ticket is in the log")
 	}
-	if err := call(r.broker.Socket, wire.Forget, wire.ForgetParameters{Profile: "prod"}, &wire.Empty{}); err != nil {
+	if err := call(r.broker.Socket, brokerwire.Forget, brokerwire.ForgetParameters{Profile: "prod"}, &brokerwire.Empty{}); err != nil {
 		t.Error(err)
 	}
 	if _, answer := r.get("prod", ticket, "/whoami"); answer.StatusCode != http.StatusUnauthorized {
@@ -78,27 +77,27 @@ func TestDenied(t *testing.T) {
 		r.options.Profiles = append(r.options.Profiles, secret, two)
 	})
 	answer := func(name, mode string) error {
-		_, err := r.plugin(wire.GetCredentialParameters{Profile: name, Mode: mode})
+		_, err := r.plugin(brokerwire.GetCredentialParameters{Profile: name, Mode: mode})
 		return err
 	}
-	missing, forbidden := answer("nosuch", wire.ModeProxy), answer("secret", wire.ModeProxy)
-	if keys.KindOf(missing) != keys.Denied || strings.ReplaceAll(missing.Error(), "nosuch", "secret") != forbidden.Error() {
+	missing, forbidden := answer("nosuch", brokerwire.ModeProxy), answer("secret", brokerwire.ModeProxy)
+	if fault.KindOf(missing) != fault.Denied || strings.ReplaceAll(missing.Error(), "nosuch", "secret") != forbidden.Error() {
 		t.Errorf("missing: %v; forbidden: %v", missing, forbidden)
 	}
-	if err := answer("prod", wire.ModeToken); keys.KindOf(err) != keys.Denied {
+	if err := answer("prod", brokerwire.ModeToken); fault.KindOf(err) != fault.Denied {
 		t.Errorf("a mode that policy forbids: %v", err)
 	}
-	if err := answer("two", wire.ModeCertificate); keys.KindOf(err) != keys.Denied || !strings.Contains(err.Error(), "not for mode certificate") {
+	if err := answer("two", brokerwire.ModeCertificate); fault.KindOf(err) != fault.Denied || !strings.Contains(err.Error(), "not for mode certificate") {
 		t.Errorf("a mode that the profile does not have: %v", err)
 	}
-	if err := answer("prod", "root"); keys.KindOf(err) != keys.BadRequest {
+	if err := answer("prod", "root"); fault.KindOf(err) != fault.BadRequest {
 		t.Errorf("a mode that does not exist: %v", err)
 	}
 	s := r.broker.GetStatus()
 	if len(s.Profiles) != 2 || s.Profiles[0].Name != "prod" || s.Profiles[1].Name != "two" {
 		t.Errorf("status shows %+v, want prod and two", s.Profiles)
 	}
-	if err := call(r.broker.Socket, wire.GetCredential, map[string]any{"profile": "prod", "mode": "proxy", "pid": 1}, nil); err == nil || !strings.Contains(err.Error(), "InvalidParameter") {
+	if err := call(r.broker.Socket, brokerwire.GetCredential, map[string]any{"profile": "prod", "mode": "proxy", "pid": 1}, nil); err == nil || !strings.Contains(err.Error(), "InvalidParameter") {
 		t.Errorf("an unknown member: %v", err)
 	}
 }
@@ -122,8 +121,8 @@ func TestStrangerIsRefusedUnread(t *testing.T) {
 
 func (r *rig) metric(name string, labels ...string) float64 {
 	r.t.Helper()
-	var reply wire.GetMetricsReply
-	if err := call(r.broker.Socket, wire.GetMetrics, wire.Empty{}, &reply); err != nil {
+	var reply brokerwire.GetMetricsReply
+	if err := call(r.broker.Socket, brokerwire.GetMetrics, brokerwire.Empty{}, &reply); err != nil {
 		r.t.Fatal(err)
 	}
 	for _, m := range reply.Metrics {
@@ -192,7 +191,7 @@ func TestProfileChanges(t *testing.T) {
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.plugin(wire.GetCredentialParameters{Profile: "dev", Mode: wire.ModeProxy}); keys.KindOf(err) != keys.Denied {
+	if _, err := r.plugin(brokerwire.GetCredentialParameters{Profile: "dev", Mode: brokerwire.ModeProxy}); fault.KindOf(err) != fault.Denied {
 		t.Errorf("a removed profile: %v", err)
 	}
 }
@@ -235,23 +234,23 @@ func TestSystemMode(t *testing.T) {
 	}
 	conn := varlink.NewConn(unix)
 	defer conn.Close()
-	var s wire.GetStatusReply
-	if err := conn.Call(t.Context(), wire.GetStatus, wire.Empty{}, &s); err != nil || len(s.Profiles) != 0 || len(s.Notices) != 0 || s.Endpoint.Address == "" {
+	var s brokerwire.GetStatusReply
+	if err := conn.Call(t.Context(), brokerwire.GetStatus, brokerwire.Empty{}, &s); err != nil || len(s.Profiles) != 0 || len(s.Notices) != 0 || s.Endpoint.Address == "" {
 		t.Errorf("another user sees %+v, %v", s, err)
 	}
 	r.get("prod", r.ticket("prod"), "/whoami") // which is counted
 	var counted json.RawMessage
-	if err := conn.Call(t.Context(), wire.GetMetrics, wire.Empty{}, &counted); err != nil || bytes.Contains(counted, []byte(`"prod"`)) || !bytes.Contains(counted, []byte(`"profile","other"`)) {
+	if err := conn.Call(t.Context(), brokerwire.GetMetrics, brokerwire.Empty{}, &counted); err != nil || bytes.Contains(counted, []byte(`"prod"`)) || !bytes.Contains(counted, []byte(`"profile","other"`)) {
 		t.Errorf("another user sees in the metrics %s, %v", counted, err)
 	}
-	for _, method := range []string{wire.GetCredential, wire.Forget} {
+	for _, method := range []string{brokerwire.GetCredential, brokerwire.Forget} {
 		p := map[string]string{"profile": "prod"}
-		if method == wire.GetCredential {
-			p["mode"] = wire.ModeProxy
+		if method == brokerwire.GetCredential {
+			p["mode"] = brokerwire.ModeProxy
 		}
 		err := conn.Call(t.Context(), method, p, nil)
 		var answered *varlink.Error
-		if !errors.As(err, &answered) || answered.Name != fault.Name(keys.Denied) {
+		if !errors.As(err, &answered) || answered.Name != brokerwire.ErrorName(fault.Denied) {
 			t.Errorf("%s: got %v, want denied", method, err)
 		}
 	}

@@ -22,15 +22,15 @@ import (
 
 	"go.uber.org/goleak"
 
-	"holdfast/agent/keys"
-	agentwire "holdfast/agent/wire"
 	"holdfast/client"
-	"holdfast/client/broker/fault"
-	"holdfast/client/broker/wire"
 	"holdfast/client/clienttest"
 	"holdfast/client/profile"
-	"holdfast/client/socket"
-	"holdfast/client/varlink"
+	"holdfast/internal/agentwire"
+	"holdfast/internal/brokerwire"
+	"holdfast/internal/dial"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
+	"holdfast/internal/varlink"
 	"holdfast/test/daemon"
 	"holdfast/test/swtpm"
 )
@@ -54,14 +54,14 @@ func TestMain(m *testing.M) {
 
 // plugin makes one call with the parameters text and prints what came of it.
 func plugin(path, text string) int {
-	var p wire.GetCredentialParameters
+	var p brokerwire.GetCredentialParameters
 	if err := json.Unmarshal([]byte(text), &p); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
 	credential, err := ask(path, p)
 	answer := pluginAnswer{Credential: credential}
-	if e, ok := keys.AsError(err); ok {
+	if e, ok := fault.AsError(err); ok {
 		answer.Kind, answer.Message, answer.Hint = e.Kind, e.Message, e.Hint
 	} else if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -71,23 +71,23 @@ func plugin(path, text string) int {
 }
 
 type pluginAnswer struct {
-	Credential    *wire.Credential
-	Kind          keys.Kind
+	Credential    *brokerwire.Credential
+	Kind          fault.Kind
 	Message, Hint string
 }
 
 // ask calls GetCredential from this very process.
-func ask(path string, p wire.GetCredentialParameters) (*wire.Credential, error) {
-	var reply wire.GetCredentialReply
-	err := call(path, wire.GetCredential, p, &reply)
+func ask(path string, p brokerwire.GetCredentialParameters) (*brokerwire.Credential, error) {
+	var reply brokerwire.GetCredentialReply
+	err := call(path, brokerwire.GetCredential, p, &reply)
 	return reply.Credential, err
 }
 
-// call makes one call. What the broker answers is a keys.Error.
+// call makes one call. What the broker answers is a fault.Error.
 func call(path, method string, in, out any) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
-	conn, err := socket.Broker().Connect(ctx, path)
+	conn, err := dial.Broker().Connect(ctx, path)
 	if err != nil {
 		return err
 	}
@@ -97,7 +97,7 @@ func call(path, method string, in, out any) error {
 	if errors.As(err, &answered) {
 		var p fault.Parameters
 		json.Unmarshal(answered.Parameters, &p)
-		if e, ok := fault.To(answered.Name, p); ok {
+		if e, ok := brokerwire.ToError(answered.Name, p); ok {
 			return e
 		}
 	}
@@ -189,7 +189,7 @@ func (r *rig) serve() {
 }
 
 // plugin runs a plugin whose parent is the test.
-func (r *rig) plugin(p wire.GetCredentialParameters) (*wire.Credential, error) {
+func (r *rig) plugin(p brokerwire.GetCredentialParameters) (*brokerwire.Credential, error) {
 	r.t.Helper()
 	text, err := json.Marshal(p)
 	if err != nil {
@@ -208,7 +208,7 @@ func (r *rig) plugin(p wire.GetCredentialParameters) (*wire.Credential, error) {
 		r.t.Fatal(err)
 	}
 	if answer.Kind != "" {
-		return nil, &keys.Error{Kind: answer.Kind, Message: answer.Message, Hint: answer.Hint}
+		return nil, &fault.Error{Kind: answer.Kind, Message: answer.Message, Hint: answer.Hint}
 	}
 	return answer.Credential, nil
 }
@@ -216,7 +216,7 @@ func (r *rig) plugin(p wire.GetCredentialParameters) (*wire.Credential, error) {
 // ticket returns a ticket for this process.
 func (r *rig) ticket(name string) string {
 	r.t.Helper()
-	c, err := r.plugin(wire.GetCredentialParameters{Profile: name, Mode: wire.ModeProxy})
+	c, err := r.plugin(brokerwire.GetCredentialParameters{Profile: name, Mode: brokerwire.ModeProxy})
 	if err != nil {
 		r.t.Fatalf("%v\n%s", err, r.broker.Log())
 	}

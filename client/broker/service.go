@@ -5,16 +5,15 @@ import (
 	"errors"
 	"fmt"
 
-	"holdfast/agent/keys"
-	"holdfast/agent/peer"
-	"holdfast/agent/policy"
 	"holdfast/client"
-	"holdfast/client/broker/fault"
 	"holdfast/client/broker/minted"
 	"holdfast/client/broker/upstream"
-	"holdfast/client/broker/wire"
 	"holdfast/client/exchange/kubernetes"
-	"holdfast/client/varlink"
+	"holdfast/internal/brokerwire"
+	"holdfast/internal/fault"
+	"holdfast/internal/peer"
+	"holdfast/internal/policy"
+	"holdfast/internal/varlink"
 )
 
 // newService lists what the broker answers.
@@ -26,8 +25,8 @@ func (b *Broker) newService() *varlink.Service {
 		URL:     "https://holdfast.dev",
 		OnError: b.wireError,
 		Interfaces: []varlink.Interface{{
-			Name:        wire.Interface,
-			Description: varlink.BrokerDescription(),
+			Name:        brokerwire.Interface,
+			Description: brokerwire.Description(),
 			Methods: map[string]varlink.Method{
 				"GetCredential": b.getCredential,
 				"Forget":        handle(b.forget),
@@ -62,7 +61,7 @@ func handle[P, R any](do func(context.Context, *peer.Peer, *P) (*R, error)) varl
 // now is not who was identified.
 func stillThere(caller *peer.Peer) error {
 	if err := caller.Alive(); err != nil {
-		return &keys.Error{Kind: keys.Denied, Message: "the process that connected has ended", Hint: "ask from the process that connects", Err: err}
+		return &fault.Error{Kind: fault.Denied, Message: "the process that connected has ended", Hint: "ask from the process that connects", Err: err}
 	}
 	return nil
 }
@@ -71,44 +70,44 @@ func stillThere(caller *peer.Peer) error {
 // internal error goes to the broker's own log.
 func (b *Broker) wireError(err error) (string, any) {
 	known := toKnown(err)
-	if known.Kind == keys.Internal && !errors.Is(err, context.Canceled) {
+	if known.Kind == fault.Internal && !errors.Is(err, context.Canceled) {
 		b.Log.Error("request", "error", err)
 	}
-	name, parameters := fault.From(known)
+	name, parameters := brokerwire.FromError(known)
 	return name, parameters
 }
 
 // toKnown gives an error of the parts below one of the kinds that cross the wire.
-func toKnown(err error) *keys.Error {
+func toKnown(err error) *fault.Error {
 	var unreachable *client.UnreachableError
 	var failed *upstream.Error
 	var status *kubernetes.StatusError
 	var unminted *minted.Error
 	if errors.As(err, &unminted) { // its cause says of which kind it is
-		e := &keys.Error{Kind: fault.Upstream, Message: unminted.Message, Hint: unminted.Hint, RetryAfter: unminted.RetryAfter, Err: err}
-		if cause := toKnown(unminted.Err); cause.Kind != keys.Internal {
+		e := &fault.Error{Kind: brokerwire.Upstream, Message: unminted.Message, Hint: unminted.Hint, RetryAfter: unminted.RetryAfter, Err: err}
+		if cause := toKnown(unminted.Err); cause.Kind != fault.Internal {
 			e.Kind = cause.Kind
 		}
 		return e
 	}
-	if e, ok := keys.AsError(err); ok {
+	if e, ok := fault.AsError(err); ok {
 		return e
 	}
 	switch {
 	case errors.As(err, &unreachable):
-		return &keys.Error{Kind: fault.AgentUnreachable, Message: unreachable.Reason, Hint: unreachable.Hint, Err: err}
+		return &fault.Error{Kind: brokerwire.AgentUnreachable, Message: unreachable.Reason, Hint: unreachable.Hint, Err: err}
 	case errors.As(err, &failed):
-		kind := fault.Upstream
+		kind := brokerwire.Upstream
 		if failed.Kind == "agent" {
-			kind = fault.AgentUnreachable
+			kind = brokerwire.AgentUnreachable
 		}
-		return &keys.Error{Kind: kind, Message: failed.Message, Hint: failed.Hint, Err: err}
+		return &fault.Error{Kind: kind, Message: failed.Message, Hint: failed.Hint, Err: err}
 	case errors.As(err, &status):
-		return &keys.Error{Kind: fault.Upstream, Message: status.Message, RetryAfter: status.After, Err: err}
+		return &fault.Error{Kind: brokerwire.Upstream, Message: status.Message, RetryAfter: status.After, Err: err}
 	case errors.Is(err, context.DeadlineExceeded):
-		return &keys.Error{Kind: keys.Deadline, Message: "the request took too long", Hint: "`holdfast status` shows what the broker and the agent wait for", Err: err}
+		return &fault.Error{Kind: fault.Deadline, Message: "the request took too long", Hint: "`holdfast status` shows what the broker and the agent wait for", Err: err}
 	}
-	return &keys.Error{Kind: keys.Internal, Message: "internal error", Hint: "the broker's log has the cause", Err: err}
+	return &fault.Error{Kind: fault.Internal, Message: "internal error", Hint: "the broker's log has the cause", Err: err}
 }
 
 // The exit codes of the plugin, as holdfast-exec-plugin(1) has them.
@@ -129,18 +128,18 @@ func exitCode(err error) string {
 		return exitUnreachable
 	}
 	switch toKnown(err).Kind {
-	case keys.Denied:
+	case fault.Denied:
 		return exitDenied
-	case keys.PINRequired, keys.PINBlocked, keys.TouchTimeout, keys.ConfirmationRequired:
+	case fault.PINRequired, fault.PINBlocked, fault.TouchTimeout, fault.ConfirmationRequired:
 		return exitPerson
-	case fault.AgentUnreachable:
+	case brokerwire.AgentUnreachable:
 		return exitUnreachable
 	}
 	return exitFailed
 }
 
 // forget drops what was obtained for the caller.
-func (b *Broker) forget(_ context.Context, caller *peer.Peer, p *wire.ForgetParameters) (*wire.Empty, error) {
+func (b *Broker) forget(_ context.Context, caller *peer.Peer, p *brokerwire.ForgetParameters) (*brokerwire.Empty, error) {
 	profiles, _, _ := b.shelf.list()
 	if _, ok := profiles[p.Profile]; p.Profile != "" && (!ok || !b.mayUse(caller.Identity, p.Profile)) {
 		return nil, denied(caller, p.Profile)
@@ -157,14 +156,14 @@ func (b *Broker) forget(_ context.Context, caller *peer.Peer, p *wire.ForgetPara
 		}
 		b.pools.Retire(name, &caller.UID) // without a word to the others on it
 	}
-	return &wire.Empty{}, nil
+	return &brokerwire.Empty{}, nil
 }
 
 // denied is the answer for a profile that does not exist and for one that the
 // caller may not use: the two look the same.
 func denied(caller *peer.Peer, profile string) error {
-	return &keys.Error{
-		Kind:    keys.Denied,
+	return &fault.Error{
+		Kind:    fault.Denied,
 		Message: fmt.Sprintf("there is no profile %.80q that uid %d may use so", profile, caller.UID),
 		Hint:    "`holdfast status` shows the profiles that you may use; `holdfast kubeconfig add` makes one",
 	}
@@ -172,13 +171,13 @@ func denied(caller *peer.Peer, profile string) error {
 
 // getMetrics tells everybody who may ask what was counted, and by name of the
 // profiles that they may use.
-func (b *Broker) getMetrics(_ context.Context, caller *peer.Peer, _ *wire.Empty) (*wire.GetMetricsReply, error) {
+func (b *Broker) getMetrics(_ context.Context, caller *peer.Peer, _ *brokerwire.Empty) (*brokerwire.GetMetricsReply, error) {
 	if !b.decide(caller.Identity, policy.Status, "") {
-		return nil, &keys.Error{Kind: keys.Denied, Message: fmt.Sprintf("uid %d may not ask for the broker's state", caller.UID), Hint: "the broker's policy says who may"}
+		return nil, &fault.Error{Kind: fault.Denied, Message: fmt.Sprintf("uid %d may not ask for the broker's state", caller.UID), Hint: "the broker's policy says who may"}
 	}
 	b.counts.lifetimes.show(b.counts.ttl)
 	known := func(profile string) bool {
 		return b.privileged(caller.Identity) || b.mayUse(caller.Identity, profile)
 	}
-	return &wire.GetMetricsReply{Metrics: disclose(b.registry.Snapshot(), known)}, nil
+	return &brokerwire.GetMetricsReply{Metrics: disclose(b.registry.Snapshot(), known)}, nil
 }

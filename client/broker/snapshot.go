@@ -5,8 +5,8 @@ import (
 	"crypto/x509"
 	"time"
 
-	"holdfast/agent/keys"
-	agentwire "holdfast/agent/wire"
+	"holdfast/internal/agentwire"
+	"holdfast/internal/keys"
 )
 
 // snapshot notes what is of interest of each key. Of two with one name it is the

@@ -8,25 +8,25 @@ import (
 	"strings"
 	"time"
 
-	"holdfast/agent/keys"
-	"holdfast/agent/peer"
-	"holdfast/agent/policy"
-	"holdfast/client/broker/wire"
 	"holdfast/client/profile"
+	"holdfast/internal/brokerwire"
+	"holdfast/internal/fault"
+	"holdfast/internal/peer"
+	"holdfast/internal/policy"
 )
 
 // getStatus tells everybody who may ask how the broker is, and each caller of the
 // profiles that they may use. Faults of files are for those who administer it.
-func (b *Broker) getStatus(ctx context.Context, caller *peer.Peer, _ *wire.Empty) (*wire.GetStatusReply, error) {
+func (b *Broker) getStatus(ctx context.Context, caller *peer.Peer, _ *brokerwire.Empty) (*brokerwire.GetStatusReply, error) {
 	if !b.decide(caller.Identity, policy.Status, "") {
-		return nil, &keys.Error{Kind: keys.Denied, Message: fmt.Sprintf("uid %d may not ask for the broker's state", caller.UID), Hint: "the broker's policy says who may"}
+		return nil, &fault.Error{Kind: fault.Denied, Message: fmt.Sprintf("uid %d may not ask for the broker's state", caller.UID), Hint: "the broker's policy says who may"}
 	}
 	front := b.front.state()
-	reply := &wire.GetStatusReply{
+	reply := &brokerwire.GetStatusReply{
 		Version: b.Version, PID: os.Getpid(), Started: b.started, Mode: "user",
 		Policy: b.policy.Load().Source(), AgentSocket: b.Agent.Socket(),
-		Endpoint: wire.Endpoint{Address: front.address, Certificate: front.certificate, Key: front.key},
-		Profiles: []wire.Profile{}, Notices: []wire.Notice{},
+		Endpoint: brokerwire.Endpoint{Address: front.address, Certificate: front.certificate, Key: front.key},
+		Profiles: []brokerwire.Profile{}, Notices: []brokerwire.Notice{},
 	}
 	if b.System {
 		reply.Mode = "system"
@@ -40,30 +40,30 @@ func (b *Broker) getStatus(ctx context.Context, caller *peer.Peer, _ *wire.Empty
 		}
 	}
 	if b.privileged(caller.Identity) {
-		for name, fault := range faults {
+		for name, flaw := range faults {
 			if profiles[name] == nil {
-				reply.Profiles = append(reply.Profiles, wire.Profile{Name: name, Modes: []string{}, Fault: fault.Error(), Hint: mendIt})
+				reply.Profiles = append(reply.Profiles, brokerwire.Profile{Name: name, Modes: []string{}, Fault: flaw.Error(), Hint: mendIt})
 			}
 		}
 		reply.Notices = b.notices(front, broken)
 	}
-	slices.SortFunc(reply.Profiles, func(a, b wire.Profile) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(reply.Profiles, func(a, b brokerwire.Profile) int { return strings.Compare(a.Name, b.Name) })
 	return reply, nil
 }
 
 const mendIt = "mend the file, or write it anew with `holdfast kubeconfig add`"
 
-func (b *Broker) wireProfile(p *profile.Profile, fault error, front frontState, agent *inquiry) wire.Profile {
+func (b *Broker) wireProfile(p *profile.Profile, flaw error, front frontState, agent *inquiry) brokerwire.Profile {
 	connections, signatures := b.pools.Counts(p.Name)
-	w := wire.Profile{
+	w := brokerwire.Profile{
 		Name: p.Name, Server: p.Cluster.Server, Key: p.Key, Modes: modesOf(p), TLSServerName: p.ServerName(),
 		Connections: connections, Signatures: signatures, Tickets: b.tickets.Count(p.Name), Minted: b.mint.Count(p.Name),
 	}
 	address, closed := b.front.where(p, front)
 	w.Address = address
 	switch {
-	case fault != nil:
-		w.Fault, w.Hint = "its file has a fault, and the profile of before is in use: "+fault.Error(), mendIt
+	case flaw != nil:
+		w.Fault, w.Hint = "its file has a fault, and the profile of before is in use: "+flaw.Error(), mendIt
 	case closed != nil && p.Proxy.Port != 0: // that of the shared listener is a notice
 		known := toKnown(closed)
 		w.Fault, w.Hint = known.Message, known.Hint
@@ -80,10 +80,10 @@ func (b *Broker) wireProfile(p *profile.Profile, fault error, front frontState, 
 const replacedFor = 7 * 24 * time.Hour
 
 // notices are what is not as it should be with the broker as a whole.
-func (b *Broker) notices(front frontState, broken error) []wire.Notice {
-	list := []wire.Notice{}
+func (b *Broker) notices(front frontState, broken error) []brokerwire.Notice {
+	list := []brokerwire.Notice{}
 	add := func(hint, format string, values ...any) {
-		list = append(list, wire.Notice{Message: fmt.Sprintf(format, values...), Hint: hint})
+		list = append(list, brokerwire.Notice{Message: fmt.Sprintf(format, values...), Hint: hint})
 	}
 	if front.fault != nil {
 		known := toKnown(front.fault)

@@ -6,9 +6,9 @@ import (
 	"sync"
 	"time"
 
-	"holdfast/agent/keys"
-	agentwire "holdfast/agent/wire"
 	"holdfast/client/profile"
+	"holdfast/internal/agentwire"
+	"holdfast/internal/keys"
 )
 
 // How long the broker waits before it watches the agent again, the first time and

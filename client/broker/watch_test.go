@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	agentwire "holdfast/agent/wire"
 	"holdfast/client/profile"
+	"holdfast/internal/agentwire"
 )
 
 func TestCompare(t *testing.T) {

@@ -17,10 +17,10 @@ import (
 	"testing"
 	"time"
 
-	"holdfast/agent/keys"
-	"holdfast/agent/metrics"
-	"holdfast/agent/wire"
-	"holdfast/client/varlink"
+	"holdfast/internal/agentwire"
+	"holdfast/internal/keys"
+	"holdfast/internal/metrics"
+	"holdfast/internal/varlink"
 )
 
 // Agent is a stand-in for an agent. Status, Policy, Records, Metrics and Cards are
@@ -28,11 +28,11 @@ import (
 // somebody is there whom it can ask for a PIN.
 type Agent struct {
 	Socket  string
-	Status  wire.GetStatusReply
-	Policy  wire.CheckPolicyReply
+	Status  agentwire.GetStatusReply
+	Policy  agentwire.CheckPolicyReply
 	Records []string
 	Metrics *metrics.Registry
-	Cards   []wire.Card
+	Cards   []agentwire.Card
 	Person  bool
 
 	tb       testing.TB
@@ -43,7 +43,7 @@ type Agent struct {
 	failures map[string]error         // by method
 	lose     map[string]int           // replies to lose, by method
 	held     map[string]chan struct{} // closed when calls of the method may go on
-	watchers map[chan wire.WatchReply]bool
+	watchers map[chan agentwire.WatchReply]bool
 	calls    []Call
 	listener net.Listener
 	stop     context.CancelFunc
@@ -67,12 +67,12 @@ func Start(tb testing.TB) *Agent {
 		Socket:  filepath.Join(dir, "agent.sock"),
 		Metrics: metrics.New(),
 		tb:      tb, keys: map[string]*key{}, made: map[string]string{}, failures: map[string]error{}, lose: map[string]int{},
-		held: map[string]chan struct{}{}, watchers: map[chan wire.WatchReply]bool{},
+		held: map[string]chan struct{}{}, watchers: map[chan agentwire.WatchReply]bool{},
 	}
-	a.Status = wire.GetStatusReply{
+	a.Status = agentwire.GetStatusReply{
 		Version: "test", PID: os.Getpid(), Started: time.Now().UTC(), Mode: "user", Policy: "built-in", Audit: "/dev/null",
-		Caller:  wire.Caller{UID: uint32(os.Getuid()), GID: uint32(os.Getgid()), PID: int32(os.Getpid())},
-		Devices: []wire.Device{{Backend: "tpm", Device: "swtpm:/test", State: string(keys.StateReady), Software: true}},
+		Caller:  agentwire.Caller{UID: uint32(os.Getuid()), GID: uint32(os.Getgid()), PID: int32(os.Getpid())},
+		Devices: []agentwire.Device{{Backend: "tpm", Device: "swtpm:/test", State: string(keys.StateReady), Software: true}},
 	}
 	a.Resume()
 	tb.Cleanup(func() {
@@ -209,7 +209,7 @@ func sendable(err error) error {
 	if _, ok := err.(*varlink.Error); ok {
 		return err
 	}
-	name, parameters := wire.FromError(err)
+	name, parameters := agentwire.FromError(err)
 	raw, _ := json.Marshal(parameters)
 	return &varlink.Error{Name: name, Parameters: raw}
 }

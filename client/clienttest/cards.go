@@ -3,8 +3,9 @@ package clienttest
 import (
 	"fmt"
 
-	"holdfast/agent/keys"
-	"holdfast/agent/wire"
+	"holdfast/internal/agentwire"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
 )
 
 // The PIN and PUK of every card of the stand-in.
@@ -13,40 +14,40 @@ const (
 	CardPUK = "13572468"
 )
 
-var errWrongPIN = &keys.Error{Kind: keys.PINRequired, Message: "the PIN is wrong"}
+var errWrongPIN = &fault.Error{Kind: fault.PINRequired, Message: "the PIN is wrong"}
 
 // NewCard returns a card that has been set up, with nothing in its slots.
-func NewCard(serial uint32) wire.Card {
+func NewCard(serial uint32) agentwire.Card {
 	three, no, yes := 3, false, true
-	return wire.Card{
+	return agentwire.Card{
 		Serial: serial, Reader: fmt.Sprintf("Yubico YubiKey CCID %02d 00", serial%10), Firmware: "5.7.1", State: string(keys.StateReady),
 		PINTries: &three, PUKTries: &three, DefaultPIN: &no, DefaultPUK: &no, DefaultManagement: &no,
-		ProtectedManagement: true, Attests: &yes, Notes: []wire.Notice{}, Slots: []wire.CardSlot{},
+		ProtectedManagement: true, Attests: &yes, Notes: []agentwire.Notice{}, Slots: []agentwire.CardSlot{},
 	}
 }
 
 // NewFactoryCard returns a card as it is sold.
-func NewFactoryCard(serial uint32) wire.Card {
+func NewFactoryCard(serial uint32) agentwire.Card {
 	c, yes := NewCard(serial), true
 	c.DefaultPIN, c.DefaultPUK, c.DefaultManagement, c.ProtectedManagement = &yes, &yes, &yes, false
 	return c
 }
 
-func (a *Agent) listCards(wire.Empty) (wire.ListCardsReply, error) {
-	return wire.ListCardsReply{Cards: append([]wire.Card{}, a.Cards...)}, nil
+func (a *Agent) listCards(agentwire.Empty) (agentwire.ListCardsReply, error) {
+	return agentwire.ListCardsReply{Cards: append([]agentwire.Card{}, a.Cards...)}, nil
 }
 
 // card finds a card by its serial number, or the only one.
-func (a *Agent) card(serial uint32) (*wire.Card, error) {
+func (a *Agent) card(serial uint32) (*agentwire.Card, error) {
 	for i := range a.Cards {
 		if c := &a.Cards[i]; c.Serial == serial || serial == 0 && len(a.Cards) == 1 {
 			return c, nil
 		}
 	}
-	return nil, &keys.Error{Kind: keys.DeviceAbsent, Message: fmt.Sprintf("card %d is in no reader", serial)}
+	return nil, &fault.Error{Kind: fault.DeviceAbsent, Message: fmt.Sprintf("card %d is in no reader", serial)}
 }
 
-func (a *Agent) setUpCard(p wire.SetUpCardParameters) (wire.Empty, error) {
+func (a *Agent) setUpCard(p agentwire.SetUpCardParameters) (agentwire.Empty, error) {
 	c, err := a.card(p.Card)
 	if err == nil && len(p.OldPIN) > 0 && string(p.OldPIN) != CardPIN {
 		err = errWrongPIN
@@ -55,29 +56,29 @@ func (a *Agent) setUpCard(p wire.SetUpCardParameters) (wire.Empty, error) {
 		no := false
 		c.DefaultPIN, c.DefaultPUK, c.DefaultManagement, c.ProtectedManagement = &no, &no, &no, true
 	}
-	return wire.Empty{}, err
+	return agentwire.Empty{}, err
 }
 
 // changeCard changes a secret, whose value so far must be present.
-func (a *Agent) changeCard(p wire.ChangeCardParameters, present string) (wire.Empty, error) {
+func (a *Agent) changeCard(p agentwire.ChangeCardParameters, present string) (agentwire.Empty, error) {
 	_, err := a.card(p.Card)
 	if err == nil && string(p.Old) != present {
 		err = errWrongPIN
 	}
-	return wire.Empty{}, err
+	return agentwire.Empty{}, err
 }
 
-func (a *Agent) unblockCard(p wire.UnblockCardParameters) (wire.Empty, error) {
-	return a.changeCard(wire.ChangeCardParameters{Card: p.Card, Old: p.PUK, New: p.PIN}, CardPUK)
+func (a *Agent) unblockCard(p agentwire.UnblockCardParameters) (agentwire.Empty, error) {
+	return a.changeCard(agentwire.ChangeCardParameters{Card: p.Card, Old: p.PUK, New: p.PIN}, CardPUK)
 }
 
 // place puts a new key on a card.
-func (a *Agent) place(k *key, p wire.CreateKeyParameters) error {
+func (a *Agent) place(k *key, p agentwire.CreateKeyParameters) error {
 	c, err := a.card(p.OnCard.Card)
 	if err != nil {
 		return err
 	}
-	at := wire.Place{
+	at := agentwire.Place{
 		Card: c.Serial, Slot: p.OnCard.Slot, PINPolicy: p.OnCard.PINPolicy, TouchPolicy: p.OnCard.TouchPolicy, Attested: !p.OnCard.AllowUnattested,
 	}
 	if at.Slot == "" {

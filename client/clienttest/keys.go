@@ -11,25 +11,26 @@ import (
 	"os"
 	"time"
 
-	"holdfast/agent/keys"
-	"holdfast/agent/message"
-	"holdfast/agent/wire"
+	"holdfast/internal/agentwire"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
+	"holdfast/internal/message"
 )
 
 // key is a key in memory.
 type key struct {
-	wire.Key
+	agentwire.Key
 	private crypto.Signer
 	damaged bool
 }
 
 // AddKey makes a key in memory and returns its description. Change what the
 // stand-in says of it with [Agent.Change].
-func (a *Agent) AddKey(name string, purpose keys.Purpose, algorithm keys.Algorithm) wire.Key {
+func (a *Agent) AddKey(name string, purpose keys.Purpose, algorithm keys.Algorithm) agentwire.Key {
 	a.tb.Helper()
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	k, err := a.create(wire.CreateKeyParameters{Name: name, Purpose: string(purpose), Algorithm: string(algorithm)})
+	k, err := a.create(agentwire.CreateKeyParameters{Name: name, Purpose: string(purpose), Algorithm: string(algorithm)})
 	if err != nil {
 		a.tb.Fatal(err)
 	}
@@ -37,7 +38,7 @@ func (a *Agent) AddKey(name string, purpose keys.Purpose, algorithm keys.Algorit
 }
 
 // Change changes what the stand-in says of a key.
-func (a *Agent) Change(name string, change func(*wire.Key)) {
+func (a *Agent) Change(name string, change func(*agentwire.Key)) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	change(&a.keys[name].Key)
@@ -50,12 +51,12 @@ func (a *Agent) Damage(name string) {
 	a.keys[name].damaged = true
 }
 
-func (a *Agent) create(p wire.CreateKeyParameters) (*key, error) {
+func (a *Agent) create(p agentwire.CreateKeyParameters) (*key, error) {
 	if name, ok := a.made[p.RequestID]; ok && p.RequestID != "" {
 		return a.keys[name], nil
 	}
 	if a.keys[p.Name] != nil {
-		return nil, &keys.Error{Kind: keys.BadRequest, Message: fmt.Sprintf("there is a key %q already", p.Name)}
+		return nil, &fault.Error{Kind: fault.BadRequest, Message: fmt.Sprintf("there is a key %q already", p.Name)}
 	}
 	if p.Algorithm == "" {
 		p.Algorithm = string(keys.ES256)
@@ -72,10 +73,10 @@ func (a *Agent) create(p wire.CreateKeyParameters) (*key, error) {
 	if err != nil {
 		return nil, err
 	}
-	k := &key{private: private, Key: wire.Key{
+	k := &key{private: private, Key: agentwire.Key{
 		Name: p.Name, Purpose: p.Purpose, Backend: "tpm", Algorithm: p.Algorithm, Scheme: string(scheme),
-		Owner: wire.Owner{UID: uint32(os.Getuid())}, Created: time.Now().UTC(), PublicKey: public,
-		Chain: [][]byte{}, Servers: []wire.Server{}, Persistent: p.Persistent, PIN: len(p.PIN) > 0, TLS12: p.TLS12,
+		Owner: agentwire.Owner{UID: uint32(os.Getuid())}, Created: time.Now().UTC(), PublicKey: public,
+		Chain: [][]byte{}, Servers: []agentwire.Server{}, Persistent: p.Persistent, PIN: len(p.PIN) > 0, TLS12: p.TLS12,
 		Confirm: p.Confirm,
 	}}
 	if p.OnCard != nil {
@@ -99,22 +100,22 @@ func generate(a keys.Algorithm) (crypto.Signer, error) {
 }
 
 // sign signs msg when it is of one of the kinds.
-func (a *Agent) sign(p wire.SignParameters, purpose keys.Purpose, kinds ...message.Kind) (wire.SignReply, error) {
+func (a *Agent) sign(p agentwire.SignParameters, purpose keys.Purpose, kinds ...message.Kind) (agentwire.SignReply, error) {
 	k, err := a.find(p.Key)
 	if err != nil {
-		return wire.SignReply{}, err
+		return agentwire.SignReply{}, err
 	}
 	if purpose != "" && k.Purpose != string(purpose) {
-		return wire.SignReply{}, &keys.Error{Kind: keys.WrongPurpose, Message: fmt.Sprintf("key %s is for %s", p.Key, k.Purpose)}
+		return agentwire.SignReply{}, &fault.Error{Kind: fault.WrongPurpose, Message: fmt.Sprintf("key %s is for %s", p.Key, k.Purpose)}
 	}
 	kind, _ := message.Classify(p.Message)
 	for _, want := range kinds {
 		if kind == want && p.Scheme == k.Scheme {
 			signature, err := k.sign(p.Message)
-			return wire.SignReply{Signature: signature}, err
+			return agentwire.SignReply{Signature: signature}, err
 		}
 	}
-	return wire.SignReply{}, &keys.Error{Kind: keys.BadRequest, Message: fmt.Sprintf("a %q message with %s", kind, p.Scheme)}
+	return agentwire.SignReply{}, &fault.Error{Kind: fault.BadRequest, Message: fmt.Sprintf("a %q message with %s", kind, p.Scheme)}
 }
 
 func (k *key) sign(msg []byte) ([]byte, error) {
@@ -131,5 +132,5 @@ func (a *Agent) find(name string) (*key, error) {
 	if k := a.keys[name]; k != nil {
 		return k, nil
 	}
-	return nil, &keys.Error{Kind: keys.Denied, Message: fmt.Sprintf("there is no key %q that you may use", name), Hint: "holdfast key list shows yours"}
+	return nil, &fault.Error{Kind: fault.Denied, Message: fmt.Sprintf("there is no key %q that you may use", name), Hint: "holdfast key list shows yours"}
 }

@@ -3,13 +3,13 @@ package clienttest
 import (
 	"context"
 
-	"holdfast/agent/wire"
-	"holdfast/client/varlink"
+	"holdfast/internal/agentwire"
+	"holdfast/internal/varlink"
 )
 
 // watch sends one change, then those that are announced.
 func (a *Agent) watch(ctx context.Context, call *varlink.Call) error {
-	news := make(chan wire.WatchReply, 16)
+	news := make(chan agentwire.WatchReply, 16)
 	a.mu.Lock()
 	a.watchers[news] = true
 	a.mu.Unlock()
@@ -18,22 +18,22 @@ func (a *Agent) watch(ctx context.Context, call *varlink.Call) error {
 		defer a.mu.Unlock()
 		delete(a.watchers, news)
 	}()
-	for next := (wire.WatchReply{What: "policy"}); ; {
+	for next := (agentwire.WatchReply{What: "policy"}); ; {
 		if err := call.Continue(next); err != nil {
 			return err
 		}
 		select {
 		case next = <-news:
 		case <-ctx.Done():
-			return call.Reply(wire.WatchReply{What: "policy"})
+			return call.Reply(agentwire.WatchReply{What: "policy"})
 		case <-call.Stopping():
-			return call.Reply(wire.WatchReply{What: "policy"})
+			return call.Reply(agentwire.WatchReply{What: "policy"})
 		}
 	}
 }
 
 // Announce tells everybody who watches of a change, and returns how many do.
-func (a *Agent) Announce(change wire.WatchReply) int {
+func (a *Agent) Announce(change agentwire.WatchReply) int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for news := range a.watchers {

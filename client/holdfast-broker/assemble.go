@@ -11,25 +11,25 @@ import (
 	"path/filepath"
 	"time"
 
-	"holdfast/agent/keyring"
-	"holdfast/agent/peer"
-	"holdfast/agent/policy"
-	"holdfast/agent/socket"
-	"holdfast/agent/trust"
 	"holdfast/client"
 	"holdfast/client/broker"
 	"holdfast/client/broker/loopback"
-	"holdfast/systemd/notify"
+	"holdfast/internal/door"
+	"holdfast/internal/guard"
+	"holdfast/internal/keyring"
+	"holdfast/internal/notify"
+	"holdfast/internal/peer"
+	"holdfast/internal/policy"
 )
 
 // agentPatience is how long the agent may take for what has no deadline of its own.
 const agentPatience = 20 * time.Second
 
-// daemon is the broker and what it is made of.
-type daemon struct {
+// service is the broker and what it is made of.
+type service struct {
 	config *config
 	log    *slog.Logger
-	socket *socket.Socket
+	socket *door.Socket
 	broker *broker.Broker
 	opened []io.Closer // closed last to first
 }
@@ -42,8 +42,8 @@ const (
 
 // assemble opens everything that the broker needs, the socket last: nobody is kept
 // waiting by a broker that then cannot start. On an error nothing stays open.
-func assemble(c *config, log *slog.Logger) (_ *daemon, err error) {
-	d := &daemon{config: c, log: log}
+func assemble(c *config, log *slog.Logger) (_ *service, err error) {
+	d := &service{config: c, log: log}
 	defer func() {
 		if err != nil {
 			d.close()
@@ -96,17 +96,17 @@ func lockState(dir string) (io.Closer, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
-	if err := trust.CheckPrivate(dir); err != nil {
+	if err := guard.CheckPrivate(dir); err != nil {
 		return nil, err
 	}
-	return socket.Lock(filepath.Join(dir, "lock"))
+	return door.Lock(filepath.Join(dir, "lock"))
 }
 
 // listen makes the socket unless systemd has passed it. A user's own directory is
 // made when it is missing; the machine's is the package's to make.
-func (d *daemon) listen(passed net.Listener, mode fs.FileMode) error {
+func (d *service) listen(passed net.Listener, mode fs.FileMode) error {
 	if l, ok := passed.(*net.UnixListener); ok {
-		d.socket = socket.Activated(l)
+		d.socket = door.Activated(l)
 		return nil
 	}
 	path := d.config.socket
@@ -115,10 +115,10 @@ func (d *daemon) listen(passed net.Listener, mode fs.FileMode) error {
 			return fmt.Errorf("socket: %w", err)
 		}
 	}
-	if err := trust.CheckSocketDirectory(path, d.config.system); err != nil {
+	if err := guard.CheckSocketDirectory(path, d.config.system); err != nil {
 		return fmt.Errorf("socket: %w", err)
 	}
-	s, err := socket.Listen(path, mode)
+	s, err := door.Listen(path, mode)
 	if err != nil {
 		return err
 	}
@@ -128,14 +128,14 @@ func (d *daemon) listen(passed net.Listener, mode fs.FileMode) error {
 }
 
 // loadPolicy reads the policy, and refuses one that this kernel cannot enforce.
-func (d *daemon) loadPolicy() (*policy.Policy, error) {
+func (d *service) loadPolicy() (*policy.Policy, error) {
 	if d.config.policy == "" {
 		if d.config.system {
 			return policy.BrokerSystemDefault(), nil
 		}
 		return policy.BrokerUserDefault(uint32(os.Getuid())), nil
 	}
-	if err := trust.CheckFile(d.config.policy); err != nil {
+	if err := guard.CheckFile(d.config.policy); err != nil {
 		return nil, fmt.Errorf("policy: %w", err)
 	}
 	p, err := policy.ParseBrokerFile(d.config.policy)
@@ -152,7 +152,7 @@ func (d *daemon) loadPolicy() (*policy.Policy, error) {
 	return p, nil
 }
 
-func (d *daemon) close() error {
+func (d *service) close() error {
 	var errs []error
 	for i := len(d.opened) - 1; i >= 0; i-- {
 		if err := d.opened[i].Close(); !errors.Is(err, net.ErrClosed) {

@@ -12,10 +12,10 @@ import (
 	"strconv"
 	"text/tabwriter"
 
-	"holdfast/agent/trust"
 	"holdfast/client/broker/loopback"
 	"holdfast/client/profile"
-	clientsocket "holdfast/client/socket"
+	"holdfast/internal/dial"
+	"holdfast/internal/guard"
 )
 
 // config is what the broker is told when it starts. Each value comes from the
@@ -54,12 +54,12 @@ func settings() []setting {
 			set: func(c *config, v string) (err error) { c.system, err = strconv.ParseBool(v); return err },
 			get: func(c *config) string { return strconv.FormatBool(c.system) },
 		},
-		text("socket", "listen on `path`", "HOLDFAST_BROKER_SOCKET", func(c *config) *string { return &c.socket }, trust.CheckSocketPath),
+		text("socket", "listen on `path`", "HOLDFAST_BROKER_SOCKET", func(c *config) *string { return &c.socket }, guard.CheckSocketPath),
 		text("listen", "have the proxy listen on `address`, 127.0.0.1:PORT", "", func(c *config) *string { return &c.listen }, loopback.CheckAddress),
-		text("agent-socket", "ask the agent at `path`", "HOLDFAST_SOCKET", func(c *config) *string { return &c.agentSocket }, trust.CheckSocketPath),
-		text("state", "keep the proxy's address and certificate in `directory`", "", func(c *config) *string { return &c.state }, trust.CheckPath),
-		text("profiles", "read the profiles in `directory`", "", func(c *config) *string { return &c.profiles }, trust.CheckPath),
-		text("policy", "read the policy from `file`", "", func(c *config) *string { return &c.policy }, trust.CheckPath),
+		text("agent-socket", "ask the agent at `path`", "HOLDFAST_SOCKET", func(c *config) *string { return &c.agentSocket }, guard.CheckSocketPath),
+		text("state", "keep the proxy's address and certificate in `directory`", "", func(c *config) *string { return &c.state }, guard.CheckPath),
+		text("profiles", "read the profiles in `directory`", "", func(c *config) *string { return &c.profiles }, guard.CheckPath),
+		text("policy", "read the policy from `file`", "", func(c *config) *string { return &c.policy }, guard.CheckPath),
 		text("loopback-key", "keep the proxy's key sealed, or else in the desktop's keyring (`auto`), or in a file", "", func(c *config) *string { return &c.loopbackKey }, oneOf("auto", "file")),
 		{
 			name: "log-level", usage: "log `debug`, info, warn or error and what is worse",
@@ -155,7 +155,7 @@ const systemDirectory = "/etc/holdfast"
 // names, which has to be there, else the usual one, which need not.
 func configured(given map[string]string, getenv func(string) string) (map[string]word, error) {
 	if path, named := given["config"]; named {
-		if err := trust.CheckPath(path); err != nil {
+		if err := guard.CheckPath(path); err != nil {
 			return nil, fmt.Errorf("--config: %w", err)
 		}
 		return load(path)
@@ -181,7 +181,7 @@ func (c *config) fillIn(getenv func(string) string) error {
 	state, err := "/var/lib/holdfast-broker", error(nil)
 	path, agent := "/run/holdfast/broker.sock", "/run/holdfast/agent.sock"
 	if !c.system {
-		path, agent = clientsocket.Broker().Paths()[0], ""
+		path, agent = dial.Broker().Paths()[0], ""
 		if c.state == "" {
 			if state, err = xdg(getenv, "XDG_STATE_HOME", ".local/state"); err != nil {
 				return fmt.Errorf("state: %w; --state names a directory", err)

@@ -9,7 +9,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"holdfast/agent/trust"
+	"holdfast/internal/guard"
 )
 
 // maxFile is the size of the largest configuration file, in bytes.
@@ -29,7 +29,7 @@ func load(path string) (map[string]word, error) {
 		return nil, err
 	}
 	defer f.Close()
-	if err := trust.CheckOpen(f); err != nil {
+	if err := guard.CheckOpen(f); err != nil {
 		return nil, err
 	}
 	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))

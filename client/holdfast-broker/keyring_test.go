@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"holdfast/client/broker/wire"
+	"holdfast/internal/brokerwire"
 	"holdfast/test/daemon"
 	"holdfast/test/desktop"
 )
@@ -15,7 +15,7 @@ import (
 func TestKeyInTheKeyring(t *testing.T) {
 	bus := desktop.StartBus(t)
 	options := daemon.BrokerOptions{Agent: daemon.Start(t, daemon.Options{}), Env: []string{"DBUS_SESSION_BUS_ADDRESS=" + bus.Address}}
-	start := func(where string) wire.GetStatusReply {
+	start := func(where string) brokerwire.GetStatusReply {
 		t.Helper()
 		b := daemon.StartBroker(t, options)
 		options.Dir = b.Dir
@@ -46,7 +46,7 @@ func TestKeyInTheKeyring(t *testing.T) {
 	daemon.Stop()
 	bus.StartKeyring()
 	last := start(keyring)
-	for _, s := range []wire.GetStatusReply{second, locked, last} {
+	for _, s := range []brokerwire.GetStatusReply{second, locked, last} {
 		if s.Endpoint.Certificate != first.Endpoint.Certificate || s.Endpoint.Address != first.Endpoint.Address {
 			t.Errorf("kubeconfigs have %+v, now it is %+v", first.Endpoint, s.Endpoint)
 		}

@@ -16,9 +16,9 @@ import (
 	"os"
 	"runtime/debug"
 
-	"holdfast/agent/harden"
-	"holdfast/agent/keys"
-	"holdfast/systemd/service"
+	"holdfast/internal/daemon"
+	"holdfast/internal/fault"
+	"holdfast/internal/guard"
 )
 
 // memoryLimit makes the garbage collector work harder before the unit's MemoryMax
@@ -31,7 +31,7 @@ func main() {
 
 func run(args []string, stdout, stderr io.Writer) int {
 	// Before anything is worth reading.
-	if err := harden.Process(); err != nil {
+	if err := guard.HardenProcess(); err != nil {
 		complain(stderr, err)
 		return 1
 	}
@@ -47,7 +47,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 		return 2
 	}
 	log := slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: c.level}))
-	signals := service.Signals()
+	signals := daemon.Signals()
 	d, err := assemble(c, log)
 	if err != nil {
 		complain(stderr, err)
@@ -88,15 +88,15 @@ func configure(fs *flag.FlagSet, args []string, stdout io.Writer) (c *config, do
 // complain writes one fact, and the next step when there is one.
 func complain(w io.Writer, err error) {
 	fmt.Fprintln(w, "holdfast-broker: error:", err)
-	if e, ok := keys.AsError(err); ok && e.Hint != "" {
+	if e, ok := fault.AsError(err); ok && e.Hint != "" {
 		fmt.Fprintln(w, "holdfast-broker: hint:", e.Hint)
 	}
 }
 
 // run serves until a signal says to stop.
-func (d *daemon) run(signals <-chan os.Signal) error {
+func (d *service) run(signals <-chan os.Signal) error {
 	defer d.close()
-	return service.Run(service.Options{
+	return daemon.Run(daemon.Options{
 		Daemon: d.broker, Signals: signals, Log: d.log, Keeps: "the old policy stays in force",
 		Start: d.broker.Start,
 		Serve: []func(context.Context) error{func(ctx context.Context) error { return d.broker.Serve(ctx, d.socket) }},

@@ -9,10 +9,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"holdfast/client/broker/wire"
 	"holdfast/client/execcredential"
-	"holdfast/client/socket"
-	"holdfast/client/varlink"
+	"holdfast/internal/brokerwire"
+	"holdfast/internal/dial"
+	"holdfast/internal/varlink"
 )
 
 // How long the whole run may take: usually, and once the broker has said that it
@@ -38,8 +38,8 @@ type broker struct {
 
 // credential asks until there is an answer or time is up. ctx ends, by cancel,
 // when time is up.
-func (b *broker) credential(ctx context.Context, cancel context.CancelFunc, o options, r execcredential.Request) (*wire.Credential, error) {
-	service := socket.Broker()
+func (b *broker) credential(ctx context.Context, cancel context.CancelFunc, o options, r execcredential.Request) (*brokerwire.Credential, error) {
+	service := dial.Broker()
 	if b.path == "" {
 		b.path = service.Path()
 	}
@@ -49,7 +49,7 @@ func (b *broker) credential(ctx context.Context, cancel context.CancelFunc, o op
 	defer limit.timer.Stop()
 	for pause := firstTry; ; pause *= 2 {
 		conn, err := service.Connect(ctx, b.path)
-		var got *wire.Credential
+		var got *brokerwire.Credential
 		if err == nil {
 			got, err = b.ask(ctx, conn, parameters(o, r), limit)
 			conn.Close()
@@ -81,16 +81,16 @@ func (d *deadline) extend(to time.Duration) {
 // lost reports whether there is reason to hope that the broker is only being
 // restarted. Asking again does no harm: the broker keeps what it has minted.
 func lost(err error) bool {
-	var unreachable *socket.UnreachableError
+	var unreachable *dial.UnreachableError
 	return errors.Is(err, varlink.ErrConnectionLost) || errors.As(err, &unreachable) && unreachable.Err != nil
 }
 
 // parameters is what the broker is asked. It is told what the client says of its
 // cluster, and holds it against the profile.
-func parameters(o options, r execcredential.Request) wire.GetCredentialParameters {
-	p := wire.GetCredentialParameters{Profile: o.profile, Mode: o.mode, Unauthorized: r.Unauthorized}
-	if c := r.Cluster; c != nil && o.mode != wire.ModeProxy {
-		p.Cluster = &wire.Cluster{
+func parameters(o options, r execcredential.Request) brokerwire.GetCredentialParameters {
+	p := brokerwire.GetCredentialParameters{Profile: o.profile, Mode: o.mode, Unauthorized: r.Unauthorized}
+	if c := r.Cluster; c != nil && o.mode != brokerwire.ModeProxy {
+		p.Cluster = &brokerwire.Cluster{
 			Server: c.Server, TLSServerName: c.TLSServerName, InsecureSkipTLSVerify: c.InsecureSkipTLSVerify,
 			CertificateAuthorityData: c.CertificateAuthorityData, ProxyURL: c.ProxyURL, DisableCompression: c.DisableCompression,
 		}
@@ -99,11 +99,11 @@ func parameters(o options, r execcredential.Request) wire.GetCredentialParameter
 }
 
 // ask makes one call. What the broker waits for is told to the person, once.
-func (b *broker) ask(ctx context.Context, conn *varlink.Conn, p wire.GetCredentialParameters, limit *deadline) (*wire.Credential, error) {
-	var got *wire.Credential
+func (b *broker) ask(ctx context.Context, conn *varlink.Conn, p brokerwire.GetCredentialParameters, limit *deadline) (*brokerwire.Credential, error) {
+	var got *brokerwire.Credential
 	said := ""
-	err := conn.CallMore(ctx, wire.GetCredential, p, func(reply json.RawMessage, _ bool) error {
-		var r wire.GetCredentialReply
+	err := conn.CallMore(ctx, brokerwire.GetCredential, p, func(reply json.RawMessage, _ bool) error {
+		var r brokerwire.GetCredentialReply
 		if err := json.Unmarshal(reply, &r); err != nil {
 			return errors.New("the broker's answer cannot be understood")
 		}

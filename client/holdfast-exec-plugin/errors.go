@@ -9,9 +9,9 @@ import (
 	"strings"
 	"syscall"
 
-	"holdfast/client/broker/wire"
-	"holdfast/client/socket"
-	"holdfast/client/varlink"
+	"holdfast/internal/brokerwire"
+	"holdfast/internal/dial"
+	"holdfast/internal/varlink"
 )
 
 // code gives each kind of error of the broker its exit code; all others fail.
@@ -30,7 +30,7 @@ func code(kind string) int {
 // explain turns the error of a call into a fact, a hint and an exit code.
 func explain(err error) error {
 	var answer *varlink.Error
-	var unreachable *socket.UnreachableError
+	var unreachable *dial.UnreachableError
 	switch {
 	case errors.As(err, &answer):
 		return fromBroker(answer)
@@ -58,7 +58,7 @@ func withoutSudo(hint string) string {
 
 // fromBroker explains what the broker answered.
 func fromBroker(e *varlink.Error) error {
-	kind, ours := strings.CutPrefix(e.Name, wire.Interface+".")
+	kind, ours := strings.CutPrefix(e.Name, brokerwire.Interface+".")
 	var p struct {
 		Message, Hint, Parameter string
 	}

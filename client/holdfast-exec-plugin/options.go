@@ -5,7 +5,7 @@ import (
 	"runtime"
 	"strings"
 
-	"holdfast/client/broker/wire"
+	"holdfast/internal/brokerwire"
 )
 
 const help = `Usage: holdfast-exec-plugin --profile NAME [--mode proxy|certificate|token] [--socket PATH]
@@ -38,7 +38,7 @@ type options struct {
 // parse reads the command line. The flag package would do, at the cost of a tenth
 // of this program's whole run.
 func parse(args []string) (options, error) {
-	o := options{mode: wire.ModeProxy}
+	o := options{mode: brokerwire.ModeProxy}
 	for len(args) > 0 {
 		name, value, has := strings.Cut(args[0], "=")
 		args = args[1:]
@@ -63,7 +63,7 @@ func parse(args []string) (options, error) {
 		*into = value
 	}
 	switch o.mode {
-	case wire.ModeProxy, wire.ModeCertificate, wire.ModeToken:
+	case brokerwire.ModeProxy, brokerwire.ModeCertificate, brokerwire.ModeToken:
 		return o, nil
 	}
 	return o, &failure{exitUsage, fmt.Sprintf("there is no mode %.80q", o.mode), "--mode is proxy, certificate or token"}

@@ -16,9 +16,9 @@ import (
 
 	"go.uber.org/goleak"
 
-	"holdfast/client/broker/wire"
 	"holdfast/client/execcredential"
-	"holdfast/client/varlink"
+	"holdfast/internal/brokerwire"
+	"holdfast/internal/varlink"
 	"holdfast/test/daemon"
 )
 
@@ -37,7 +37,7 @@ const info = `{"kind":"ExecCredential","apiVersion":"client.authentication.k8s.i
 // standIn is a broker that answers as the test says.
 type standIn struct {
 	socket string
-	asked  chan wire.GetCredentialParameters
+	asked  chan brokerwire.GetCredentialParameters
 }
 
 // answering starts a broker; n counts its calls from 1.
@@ -46,15 +46,15 @@ func answering(t *testing.T, socket string, answer func(call *varlink.Call, n in
 	if socket == "" {
 		socket = filepath.Join(t.TempDir(), "broker.sock")
 	}
-	b := &standIn{socket: socket, asked: make(chan wire.GetCredentialParameters, 64)}
+	b := &standIn{socket: socket, asked: make(chan brokerwire.GetCredentialParameters, 64)}
 	listener, err := net.Listen("unix", b.socket)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var calls atomic.Int64
-	service := &varlink.Service{Interfaces: []varlink.Interface{{Name: wire.Interface, Methods: map[string]varlink.Method{
+	service := &varlink.Service{Interfaces: []varlink.Interface{{Name: brokerwire.Interface, Methods: map[string]varlink.Method{
 		"GetCredential": func(_ context.Context, call *varlink.Call) error {
-			var p wire.GetCredentialParameters
+			var p brokerwire.GetCredentialParameters
 			if err := call.Decode(&p); err != nil {
 				return err
 			}
@@ -79,8 +79,8 @@ func answering(t *testing.T, socket string, answer func(call *varlink.Call, n in
 	return b
 }
 
-func ticket() wire.GetCredentialReply {
-	return wire.GetCredentialReply{Credential: &wire.Credential{Token: "the-ticket", ExpirationTimestamp: time.Now().Add(time.Hour)}}
+func ticket() brokerwire.GetCredentialReply {
+	return brokerwire.GetCredentialReply{Credential: &brokerwire.Credential{Token: "the-ticket", ExpirationTimestamp: time.Now().Add(time.Hour)}}
 }
 
 func give(call *varlink.Call, _ int64) error { return call.Reply(ticket()) }
@@ -106,7 +106,7 @@ func TestTicket(t *testing.T) {
 		t.Errorf("got %s, %v", stdout, err)
 	}
 	p := <-b.asked
-	if p.Profile != "prod" || p.Mode != wire.ModeProxy || p.Cluster != nil || p.Unauthorized {
+	if p.Profile != "prod" || p.Mode != brokerwire.ModeProxy || p.Cluster != nil || p.Unauthorized {
 		t.Errorf("asked for %+v", p)
 	}
 }
@@ -120,7 +120,7 @@ func TestCluster(t *testing.T) {
 		t.Fatalf("exit %d: %s", code, stderr)
 	}
 	p := <-b.asked
-	want := wire.Cluster{Server: "https://prod:6443", TLSServerName: "api", InsecureSkipTLSVerify: true, CertificateAuthorityData: []byte("A"), ProxyURL: "http://evil"}
+	want := brokerwire.Cluster{Server: "https://prod:6443", TLSServerName: "api", InsecureSkipTLSVerify: true, CertificateAuthorityData: []byte("A"), ProxyURL: "http://evil"}
 	if p.Cluster == nil || fmt.Sprintf("%+v", *p.Cluster) != fmt.Sprintf("%+v", want) {
 		t.Errorf("got %+v, want %+v", p.Cluster, want)
 	}
@@ -155,7 +155,7 @@ func TestUnauthorized(t *testing.T) {
 func TestErrors(t *testing.T) {
 	broker := func(kind, message, hint string) error {
 		parameters, _ := json.Marshal(map[string]string{"message": message, "hint": hint})
-		return &varlink.Error{Name: wire.Interface + "." + kind, Parameters: parameters}
+		return &varlink.Error{Name: brokerwire.Interface + "." + kind, Parameters: parameters}
 	}
 	cases := map[string]struct {
 		answer error
@@ -213,7 +213,7 @@ func TestText(t *testing.T) {
 
 // A credential that a client would refuse is not printed.
 func TestBadCredential(t *testing.T) {
-	for name, c := range map[string]*wire.Credential{
+	for name, c := range map[string]*brokerwire.Credential{
 		"none":   nil,
 		"empty":  {ExpirationTimestamp: time.Now().Add(time.Hour)},
 		"half":   {ClientKeyData: "k", ExpirationTimestamp: time.Now().Add(time.Hour)},
@@ -221,7 +221,7 @@ func TestBadCredential(t *testing.T) {
 		"header": {Token: "t\r\nHost: evil", ExpirationTimestamp: time.Now().Add(time.Hour)},
 	} {
 		b := answering(t, "", func(call *varlink.Call, _ int64) error {
-			return call.Reply(wire.GetCredentialReply{Credential: c})
+			return call.Reply(brokerwire.GetCredentialReply{Credential: c})
 		})
 		if code, stdout, stderr := plugin(info, "--profile", "p", "--socket", b.socket); code != exitFailed || stdout != "" || strings.Count(stderr, "\n") != 1 {
 			t.Errorf("%s: exit %d, %q, %q", name, code, stdout, stderr)
@@ -286,7 +286,7 @@ func TestUnsafe(t *testing.T) {
 func TestWaiting(t *testing.T) {
 	b := answering(t, "", func(call *varlink.Call, _ int64) error {
 		for _, what := range []string{"a touch", "a touch", "approval of csr-1"} {
-			if err := call.Continue(wire.GetCredentialReply{Waiting: what}); err != nil {
+			if err := call.Continue(brokerwire.GetCredentialReply{Waiting: what}); err != nil {
 				return err
 			}
 		}

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"holdfast/client/execcredential"
-	"holdfast/client/varlink"
+	"holdfast/internal/varlink"
 	"holdfast/test/daemon"
 )
 

@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/keys"
 )
 
 // arguments accepts one argument for each of the names.

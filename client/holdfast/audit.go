@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"holdfast/agent/wire"
+	"holdfast/internal/agentwire"
 )
 
 func (a *app) auditCommands() *cobra.Command {
@@ -121,11 +121,11 @@ func (r *record) who() string {
 	if c == nil {
 		return ""
 	}
-	who := callerOf(wire.Caller{UID: c.UID, User: c.User, PID: c.PID, Unit: c.Unit})
+	who := callerOf(agentwire.Caller{UID: c.UID, User: c.User, PID: c.PID, Unit: c.Unit})
 	if c.Reported == nil {
 		return who
 	}
-	return callerOf(wire.Caller{UID: c.Reported.UID, PID: c.Reported.PID, Unit: c.Reported.Unit}) + " reported by " + who
+	return callerOf(agentwire.Caller{UID: c.Reported.UID, PID: c.Reported.PID, Unit: c.Reported.Unit}) + " reported by " + who
 }
 
 // dash keeps a column visible where there is nothing to show.
@@ -171,13 +171,13 @@ of it shows that somebody wrote both files anew.`,
 	return cmd
 }
 
-func (a *app) verifyAudit(ctx context.Context, file string) (wire.VerifyAuditReply, error) {
+func (a *app) verifyAudit(ctx context.Context, file string) (agentwire.VerifyAuditReply, error) {
 	if file != "" {
 		return verifyFile(file)
 	}
 	c, err := a.dial(ctx)
 	if err != nil {
-		return wire.VerifyAuditReply{}, err
+		return agentwire.VerifyAuditReply{}, err
 	}
 	defer c.Close()
 	return c.VerifyAudit(ctx)

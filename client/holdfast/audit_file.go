@@ -12,7 +12,7 @@ import (
 	"os"
 	"strings"
 
-	"holdfast/agent/wire"
+	"holdfast/internal/agentwire"
 )
 
 // maxRecord is the longest line of a log, in bytes with its newline.
@@ -34,17 +34,17 @@ type anchor struct {
 }
 
 // verifyFile checks a log without an agent.
-func verifyFile(path string) (wire.VerifyAuditReply, error) {
+func verifyFile(path string) (agentwire.VerifyAuditReply, error) {
 	c := chain{head: strings.Repeat("0", 2*sha256.Size)}
 	// The anchor first: what the agent adds meanwhile comes after it.
 	if err := c.end.read(path + ".anchor"); err != nil {
-		return wire.VerifyAuditReply{}, err
+		return agentwire.VerifyAuditReply{}, err
 	}
 	err := eachLine(path, c.next)
 	if err == nil && c.seq < c.end.Seq {
 		err = changed(path, c.line+1, fmt.Sprintf("the log ends after record %d, and had %d", c.seq, c.end.Seq))
 	}
-	return wire.VerifyAuditReply{Records: int(c.seq), Head: c.head}, err
+	return agentwire.VerifyAuditReply{Records: int(c.seq), Head: c.head}, err
 }
 
 func (e *anchor) read(path string) error {

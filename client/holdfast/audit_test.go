@@ -10,9 +10,9 @@ import (
 	"strings"
 	"testing"
 
-	"holdfast/agent/keys"
-	"holdfast/agent/wire"
 	"holdfast/client/clienttest"
+	"holdfast/internal/agentwire"
+	"holdfast/internal/fault"
 )
 
 func TestAuditTail(t *testing.T) {
@@ -29,8 +29,8 @@ func TestAuditTail(t *testing.T) {
 	if got := c.run("audit", "tail", "--json"); got.stdout != strings.Join(agent.Records, "\n")+"\n" {
 		t.Errorf("--json: got %q", got.stdout)
 	}
-	var p wire.TailAuditParameters
-	check(t, json.Unmarshal(agent.Calls(wire.TailAudit)[0].Parameters, &p))
+	var p agentwire.TailAuditParameters
+	check(t, json.Unmarshal(agent.Calls(agentwire.TailAudit)[0].Parameters, &p))
 	if p.Records != 3 {
 		t.Errorf("asked for %d records", p.Records)
 	}
@@ -44,7 +44,7 @@ func TestAuditVerify(t *testing.T) {
 	c := command{socket: agent.Socket}
 	c.run("audit", "verify").want(t, 0, "2 records, unbroken; head 00")
 	c.run("audit", "verify", "--json").want(t, 0, `"records": 2`)
-	agent.Fail(wire.VerifyAudit, &keys.Error{Kind: keys.BadRequest, Message: "the audit log was changed: line 3"})
+	agent.Fail(agentwire.VerifyAudit, &fault.Error{Kind: fault.BadRequest, Message: "the audit log was changed: line 3"})
 	c.run("audit", "verify").want(t, 1, "line 3")
 }
 

@@ -14,8 +14,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"holdfast/agent/wire"
 	"holdfast/client"
+	"holdfast/internal/agentwire"
 )
 
 func (a *app) certificateCommands() *cobra.Command {
@@ -167,7 +167,7 @@ func (c *certificate) plan(key string, leaf *x509.Certificate) {
 	}
 }
 
-func (a *app) showChain(k wire.Key, asJSON bool) error {
+func (a *app) showChain(k agentwire.Key, asJSON bool) error {
 	list := []certificate{}
 	for i, der := range k.Chain {
 		parsed, err := x509.ParseCertificate(der)

@@ -6,8 +6,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"holdfast/agent/wire"
 	"holdfast/client"
+	"holdfast/internal/agentwire"
 )
 
 // installOptions is what `certificate install` was given.
@@ -48,7 +48,7 @@ look for it; unless the key is unlocked, the card's PIN is asked for. It is not 
 
 // install stores a chain in a key's record, and the leaf in its slot. The agent does
 // the latter by itself for a key that is unlocked, as far as it can.
-func (a *app) install(ctx context.Context, c *client.Client, o *installOptions, name string, chain [][]byte) (wire.Key, error) {
+func (a *app) install(ctx context.Context, c *client.Client, o *installOptions, name string, chain [][]byte) (agentwire.Key, error) {
 	before, err := c.GetKey(ctx, name)
 	if err != nil || before.Place == nil {
 		return c.InstallCertificate(ctx, name, chain)
@@ -60,7 +60,7 @@ func (a *app) install(ctx context.Context, c *client.Client, o *installOptions, 
 		}
 		return k, err
 	}
-	var k wire.Key
+	var k agentwire.Key
 	err = a.withPIN(ctx, c, &o.source, before, func(pin []byte) (err error) {
 		k, err = c.InstallOnCard(ctx, name, chain, pin)
 		return err
@@ -71,7 +71,7 @@ func (a *app) install(ctx context.Context, c *client.Client, o *installOptions, 
 	return k, err
 }
 
-func (a *app) tellSlot(p *wire.Place, stored bool) {
+func (a *app) tellSlot(p *agentwire.Place, stored bool) {
 	if stored {
 		a.note("the chain is in the record, and the leaf in slot %s of card %d", p.Slot, p.Card)
 		return
@@ -80,7 +80,7 @@ func (a *app) tellSlot(p *wire.Place, stored bool) {
 }
 
 // inSlot reports whether a slot is known to hold a certificate.
-func inSlot(ctx context.Context, c *client.Client, p *wire.Place, leaf []byte) bool {
+func inSlot(ctx context.Context, c *client.Client, p *agentwire.Place, leaf []byte) bool {
 	cards, _ := c.ListCards(ctx) // of a card that cannot be seen nothing is known
 	for _, card := range cards {
 		for _, s := range card.Slots {

@@ -8,15 +8,15 @@ import (
 	"testing"
 	"time"
 
-	"holdfast/agent/keys"
-	"holdfast/agent/wire"
 	"holdfast/client/clienttest"
+	"holdfast/internal/agentwire"
+	"holdfast/internal/keys"
 )
 
 // installSent is what the agent was last told to store.
-func installSent(t *testing.T, agent *clienttest.Agent) (sent wire.InstallCertificateParameters) {
+func installSent(t *testing.T, agent *clienttest.Agent) (sent agentwire.InstallCertificateParameters) {
 	t.Helper()
-	calls := agent.Calls(wire.InstallCertificate)
+	calls := agent.Calls(agentwire.InstallCertificate)
 	if len(calls) == 0 {
 		t.Fatal("nothing was stored")
 	}
@@ -29,10 +29,10 @@ func installSent(t *testing.T, agent *clienttest.Agent) (sent wire.InstallCertif
 func withAliceOnCard(t *testing.T) (*clienttest.Agent, command, string) {
 	t.Helper()
 	agent, c := withAlice(t)
-	agent.Change("alice", func(k *wire.Key) {
-		k.Backend, k.Place = "piv", &wire.Place{Card: 7, Slot: "9a", PINPolicy: "never", TouchPolicy: "always", Attested: true}
+	agent.Change("alice", func(k *agentwire.Key) {
+		k.Backend, k.Place = "piv", &agentwire.Place{Card: 7, Slot: "9a", PINPolicy: "never", TouchPolicy: "always", Attested: true}
 	})
-	agent.Cards = []wire.Card{clienttest.NewCard(7)}
+	agent.Cards = []agentwire.Card{clienttest.NewCard(7)}
 	k := agent.AddKey("unused", keys.TLSClient, keys.ES256)
 	ca := clienttest.NewCA(t)
 	public, err := keys.ParsePublic(k.PublicKey)
@@ -59,7 +59,7 @@ func TestInstallOnCard(t *testing.T) {
 func TestInstallRecordOnly(t *testing.T) {
 	agent, c, path := withAliceOnCard(t)
 	c.run("certificate", "install", "alice", path).want(t, 5, "the card's PIN is needed", "hint: run it in a terminal, or hand it over with --pin-fd 3 3<FILE, or leave the slot as it is: --record-only")
-	if n := len(agent.Calls(wire.InstallCertificate)); n != 0 {
+	if n := len(agent.Calls(agentwire.InstallCertificate)); n != 0 {
 		t.Fatalf("%d were stored although the slot was meant too", n)
 	}
 	got := c.run("certificate", "install", "alice", path, "--record-only")
@@ -81,13 +81,13 @@ func TestInstallRecordOnly(t *testing.T) {
 func TestInstallUnlocked(t *testing.T) {
 	agent, c, path := withAliceOnCard(t)
 	until := time.Now().Add(time.Hour)
-	agent.Change("alice", func(k *wire.Key) { k.PIN, k.UnlockedUntil = true, &until })
+	agent.Change("alice", func(k *agentwire.Key) { k.PIN, k.UnlockedUntil = true, &until })
 	card := clienttest.NewCard(7)
 	data, err := os.ReadFile(path)
 	check(t, err)
 	leaf, _ := pem.Decode(data)
-	card.Slots = []wire.CardSlot{{Slot: "9c", Certificate: leaf.Bytes}, {Slot: "9a"}}
-	agent.Cards = []wire.Card{card}
+	card.Slots = []agentwire.CardSlot{{Slot: "9c", Certificate: leaf.Bytes}, {Slot: "9a"}}
+	agent.Cards = []agentwire.Card{card}
 	for _, want := range []string{"record alone, and not in slot 9a of card 7", "the leaf in slot 9a of card 7"} {
 		if got := c.run("certificate", "install", "alice", path); got.code != 0 || !strings.Contains(got.stderr, want) {
 			t.Errorf("got %+v, want it to say %q", got, want)

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"holdfast/agent/wire"
 	"holdfast/client/clienttest"
+	"holdfast/internal/agentwire"
 )
 
 func TestCertificates(t *testing.T) {
@@ -66,7 +66,7 @@ func TestInstallRefusals(t *testing.T) {
 			t.Errorf("%s: got %+v, want %q", name, got, test.want)
 		}
 	}
-	if n := len(agent.Calls(wire.InstallCertificate)); n != 0 {
+	if n := len(agent.Calls(agentwire.InstallCertificate)); n != 0 {
 		t.Errorf("%d were sent", n)
 	}
 }

@@ -10,8 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"holdfast/agent/keys"
 	"holdfast/client"
+	"holdfast/internal/fault"
 )
 
 // A finding is one thing that doctor looked at.
@@ -113,7 +113,7 @@ func (f *findings) unreachable(err error) {
 // to be learned from it.
 func (f *findings) agent(ctx context.Context, c *client.Client, m machine) error {
 	s, err := c.Status(ctx)
-	if keys.KindOf(err) == keys.Denied {
+	if fault.KindOf(err) == fault.Denied {
 		f.bad("agent", explain(err).message, explain(err).hint)
 		return err
 	}

@@ -7,9 +7,9 @@ import (
 	"slices"
 	"time"
 
-	"holdfast/agent/keys"
-	"holdfast/agent/wire"
 	"holdfast/client"
+	"holdfast/internal/agentwire"
+	"holdfast/internal/keys"
 )
 
 // expirySoon is how long before its end a certificate is worth a note.
@@ -19,7 +19,7 @@ const expirySoon = 14 * 24 * time.Hour
 // minutes.
 const overdue = 20 * time.Minute
 
-func (f *findings) devices(list []wire.Device) {
+func (f *findings) devices(list []agentwire.Device) {
 	if len(list) == 0 {
 		f.bad("device", "the agent has no device, so it can make no key", "start it with --device tpm:/dev/tpmrm0, or with --piv on for cards")
 	}
@@ -30,7 +30,7 @@ func (f *findings) devices(list []wire.Device) {
 	}
 }
 
-func (f *findings) device(d wire.Device) {
+func (f *findings) device(d agentwire.Device) {
 	switch state := keys.State(d.State); {
 	case state == keys.StateReady:
 		f.ok("device", "%s is ready", d.Device)
@@ -78,7 +78,7 @@ func (f *findings) keys(ctx context.Context, c *client.Client) {
 	}
 }
 
-func (f *findings) key(k wire.Key) {
+func (f *findings) key(k agentwire.Key) {
 	if k.Fault != "" {
 		f.bad("key "+k.Name, k.Fault, "holdfast key show "+k.Name)
 	}
@@ -88,7 +88,7 @@ func (f *findings) key(k wire.Key) {
 }
 
 // certificate looks at whether a key's certificate is valid, and stays so.
-func (f *findings) certificate(k wire.Key) {
+func (f *findings) certificate(k agentwire.Key) {
 	if len(k.Chain) == 0 {
 		return
 	}
@@ -115,8 +115,8 @@ func (f *findings) certificate(k wire.Key) {
 }
 
 // superseded reports whether a newer generation of a key signs in instead of it.
-func superseded(k wire.Key, all []wire.Key) bool {
-	return slices.ContainsFunc(all, func(other wire.Key) bool {
+func superseded(k agentwire.Key, all []agentwire.Key) bool {
+	return slices.ContainsFunc(all, func(other agentwire.Key) bool {
 		if keys.SetOf(other.Name) != keys.SetOf(k.Name) || other.Owner.UID != k.Owner.UID ||
 			client.Generation(other.Name) <= client.Generation(k.Name) || len(other.Chain) == 0 || other.Fault != "" {
 			return false

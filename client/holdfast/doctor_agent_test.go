@@ -11,10 +11,10 @@ import (
 	"testing"
 	"time"
 
-	"holdfast/agent/keys"
-	"holdfast/agent/wire"
 	"holdfast/client/clienttest"
 	"holdfast/client/profile"
+	"holdfast/internal/agentwire"
+	"holdfast/internal/keys"
 )
 
 // What renewals take care of is worth a word only when they do not, and what a
@@ -29,7 +29,7 @@ func TestDoctorRenewals(t *testing.T) {
 		Cluster: profile.Cluster{Server: "https://a", CertificateAuthorityData: string(clienttest.NewCA(t).PEM)},
 	}))
 	give := func(name string, from, to time.Duration) {
-		agent.Change(name, func(k *wire.Key) { k.Chain = [][]byte{valid(t, from, to)} })
+		agent.Change(name, func(k *agentwire.Key) { k.Chain = [][]byte{valid(t, from, to)} })
 	}
 	give("alice", -time.Hour, 9*time.Hour)
 	if found, code := a.examine(t.Context()); code != exitDone || !found.has(stateOK, "keys", "nothing wrong") {

@@ -8,9 +8,10 @@ import (
 	"strings"
 	"time"
 
-	"holdfast/agent/keys"
-	"holdfast/agent/wire"
 	"holdfast/client"
+	"holdfast/internal/agentwire"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
 )
 
 // cardsTime is how long a look at all cards may take: the agent gives each 5 s.
@@ -19,16 +20,16 @@ const cardsTime = 20 * time.Second
 // cards looks at security keys: those that the agent sees, and why it sees none.
 // That a card is not in its reader is nothing wrong; that none could be used is,
 // where keys are on cards, or can be nowhere else.
-func (f *findings) cards(ctx context.Context, c *client.Client, m machine, s wire.GetStatusReply) {
+func (f *findings) cards(ctx context.Context, c *client.Client, m machine, s agentwire.GetStatusReply) {
 	list, _ := c.Keys(ctx, false) // what is wrong with the keys is said elsewhere
-	if !slices.ContainsFunc(s.Devices, func(d wire.Device) bool { return d.Backend == pivBackend }) {
+	if !slices.ContainsFunc(s.Devices, func(d agentwire.Device) bool { return d.Backend == pivBackend }) {
 		f.noCards(m)
 		f.pinentry(m, list, false)
 		return
 	}
 	report := f.note
-	other := slices.ContainsFunc(s.Devices, func(d wire.Device) bool { return d.Backend != pivBackend })
-	if !other || slices.ContainsFunc(list, func(k wire.Key) bool { return k.Place != nil }) {
+	other := slices.ContainsFunc(s.Devices, func(d agentwire.Device) bool { return d.Backend != pivBackend })
+	if !other || slices.ContainsFunc(list, func(k agentwire.Key) bool { return k.Place != nil }) {
 		report = f.bad
 	}
 	ctx, cancel := context.WithTimeout(ctx, cardsTime)
@@ -40,7 +41,7 @@ func (f *findings) cards(ctx context.Context, c *client.Client, m machine, s wir
 	for _, card := range cards {
 		f.card(m, card)
 	}
-	if err == nil && !slices.ContainsFunc(cards, func(card wire.Card) bool { return card.Serial != 0 }) {
+	if err == nil && !slices.ContainsFunc(cards, func(card agentwire.Card) bool { return card.Serial != 0 }) {
 		f.noCardSeen(m)
 	}
 	f.absentCards(list, cards)
@@ -62,13 +63,13 @@ func (f *findings) noCards(m machine) {
 
 // cardsFault explains why the agent cannot look at cards at all.
 func (f *findings) cardsFault(m machine, report func(subject, message, hint string), mode string, err error) {
-	e, fromAgent := keys.AsError(err)
+	e, fromAgent := fault.AsError(err)
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
 		report("cards", fmt.Sprintf("the agent has not looked at the cards within %s", cardsTime), "take them out and put them in again")
 	case fromAgent && strings.Contains(e.Hint, "polkit"):
 		report("cards", e.Message+": polkit refuses it", polkitHint(m, mode))
-	case fromAgent && e.Kind == keys.DeviceAbsent && f.pcscd(m, report):
+	case fromAgent && e.Kind == fault.DeviceAbsent && f.pcscd(m, report):
 	default:
 		report("cards", explain(err).message, explain(err).hint)
 	}
@@ -88,7 +89,7 @@ func (f *findings) noCardSeen(m machine) {
 }
 
 // card passes on what the agent found out about a card.
-func (f *findings) card(m machine, card wire.Card) {
+func (f *findings) card(m machine, card agentwire.Card) {
 	subject := "reader" // which one, the reason says
 	if card.Serial != 0 {
 		subject = cardName(card)
@@ -121,13 +122,13 @@ func (f *findings) card(m machine, card wire.Card) {
 }
 
 // pinSpent reports whether no PIN may be tried on a card.
-func pinSpent(card wire.Card) bool { return card.PINTries != nil && *card.PINTries < 2 }
+func pinSpent(card agentwire.Card) bool { return card.PINTries != nil && *card.PINTries < 2 }
 
 // gathered makes one of the notes that have the same hint.
-func gathered(notes []wire.Notice) []wire.Notice {
-	var all []wire.Notice
+func gathered(notes []agentwire.Notice) []agentwire.Notice {
+	var all []agentwire.Notice
 	for _, n := range notes {
-		i := slices.IndexFunc(all, func(before wire.Notice) bool { return n.Hint != "" && before.Hint == n.Hint })
+		i := slices.IndexFunc(all, func(before agentwire.Notice) bool { return n.Hint != "" && before.Hint == n.Hint })
 		if i < 0 {
 			all = append(all, n)
 			continue
@@ -138,11 +139,11 @@ func gathered(notes []wire.Notice) []wire.Notice {
 }
 
 // absentCards names the cards that are in no reader, and the keys on each.
-func (f *findings) absentCards(list []wire.Key, cards []wire.Card) {
+func (f *findings) absentCards(list []agentwire.Key, cards []agentwire.Card) {
 	var serials []uint32
 	names := map[uint32][]string{}
 	for _, k := range list {
-		if k.Place == nil || slices.ContainsFunc(cards, func(card wire.Card) bool { return card.Serial == k.Place.Card }) {
+		if k.Place == nil || slices.ContainsFunc(cards, func(card agentwire.Card) bool { return card.Serial == k.Place.Card }) {
 			continue
 		}
 		serial := k.Place.Card

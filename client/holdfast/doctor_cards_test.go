@@ -8,9 +8,10 @@ import (
 	"strings"
 	"testing"
 
-	"holdfast/agent/keys"
-	"holdfast/agent/wire"
 	"holdfast/client/clienttest"
+	"holdfast/internal/agentwire"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
 )
 
 // put writes a file of a made-up machine.
@@ -21,10 +22,10 @@ func put(t *testing.T, m machine, path, text string) {
 }
 
 // withReaders makes a machine with pcscd and a pinentry, and an agent that uses cards.
-func withReaders(t *testing.T, cards ...wire.Card) (*clienttest.Agent, machine) {
+func withReaders(t *testing.T, cards ...agentwire.Card) (*clienttest.Agent, machine) {
 	t.Helper()
 	agent, _ := withCards(t, cards...)
-	agent.Status.Devices = append(agent.Status.Devices, wire.Device{Backend: "piv", Device: "piv", State: "absent", Reason: "there is no card reader"})
+	agent.Status.Devices = append(agent.Status.Devices, agentwire.Device{Backend: "piv", Device: "piv", State: "absent", Reason: "there is no card reader"})
 	m := healthy(t)
 	put(t, m, "/usr/sbin/pcscd", "")
 	put(t, m, "/usr/bin/pinentry-curses", "")
@@ -35,7 +36,7 @@ func withReaders(t *testing.T, cards ...wire.Card) (*clienttest.Agent, machine) 
 // onCard puts a key of the agent's on a card.
 func onCard(agent *clienttest.Agent, serial uint32) {
 	agent.AddKey("alice", keys.TLSClient, keys.ES256)
-	agent.Change("alice", func(k *wire.Key) { k.Backend, k.Place = "piv", &wire.Place{Card: serial, Slot: "9a"} })
+	agent.Change("alice", func(k *agentwire.Key) { k.Backend, k.Place = "piv", &agentwire.Place{Card: serial, Slot: "9a"} })
 }
 
 func (f findings) hints() string {
@@ -48,7 +49,7 @@ func (f findings) hints() string {
 
 func TestDoctorCards(t *testing.T) {
 	card := clienttest.NewCard(7)
-	card.Notes = []wire.Notice{
+	card.Notes = []agentwire.Notice{
 		{Message: "the PIN is the factory's, which everybody knows", Hint: "holdfast piv setup --card 7"},
 		{Message: "firmware 5.4.3 leaks ECDSA keys", Hint: "replace it"},
 	}
@@ -92,15 +93,15 @@ func (c cardCase) run(t *testing.T) {
 }
 
 // failing has every look at the cards fail.
-func failing(kind keys.Kind, message, hint string) func(*testing.T, *clienttest.Agent, machine) {
+func failing(kind fault.Kind, message, hint string) func(*testing.T, *clienttest.Agent, machine) {
 	return func(_ *testing.T, a *clienttest.Agent, _ machine) {
-		a.Fail(wire.ListCards, &keys.Error{Kind: kind, Message: message, Hint: hint})
+		a.Fail(agentwire.ListCards, &fault.Error{Kind: kind, Message: message, Hint: hint})
 	}
 }
 
 func TestDoctorPCSCD(t *testing.T) {
-	stopped := failing(keys.DeviceAbsent, "pcscd is not running", "install pcscd")
-	refused := failing(keys.DeviceAbsent, "pcscd does not let this user use cards", "see polkit(8)")
+	stopped := failing(fault.DeviceAbsent, "pcscd is not running", "install pcscd")
+	refused := failing(fault.DeviceAbsent, "pcscd does not let this user use cards", "see polkit(8)")
 	for name, test := range map[string]cardCase{
 		"pcscd not installed": {func(t *testing.T, a *clienttest.Agent, m machine) {
 			check(t, os.Remove(m.path("/usr/sbin/pcscd")))
@@ -122,7 +123,7 @@ func TestDoctorPCSCD(t *testing.T) {
 			put(t, m, "/usr/share/polkit-1/rules.d/holdfast.rules", "")
 			refused(t, a, m)
 		}, stateBad, "cards", "polkit refuses it", "does the agent run as the user holdfast?", 1},
-		"cards refused": {failing(keys.Denied, "not you", "ask"), stateBad, "cards", "not you", "ask", 1},
+		"cards refused": {failing(fault.Denied, "not you", "ask"), stateBad, "cards", "not you", "ask", 1},
 	} {
 		t.Run(name, test.run)
 	}
@@ -159,10 +160,10 @@ func TestDoctorCardFaults(t *testing.T) {
 			a.Cards[0].State, a.Cards[0].Reason, a.Cards[0].Hint = "busy", "the reader is in use by another program", "end it"
 		}, stateBad, "card 7", "in use by another program", "end it", 1},
 		"no PIV card": {func(t *testing.T, a *clienttest.Agent, m machine) {
-			a.Cards[0] = wire.Card{Reader: "R", State: "absent", Reason: "the card has no PIV", Hint: "use another", Notes: []wire.Notice{}, Slots: []wire.CardSlot{}}
+			a.Cards[0] = agentwire.Card{Reader: "R", State: "absent", Reason: "the card has no PIV", Hint: "use another", Notes: []agentwire.Notice{}, Slots: []agentwire.CardSlot{}}
 		}, stateNote, "reader", "the card has no PIV", "use another", 0},
 		"a wedged card": {func(t *testing.T, a *clienttest.Agent, m machine) {
-			a.Cards[0].State, a.Cards[0].Reason, a.Cards[0].Notes = "wedged", "no answer", []wire.Notice{{Message: "no answer"}}
+			a.Cards[0].State, a.Cards[0].Reason, a.Cards[0].Notes = "wedged", "no answer", []agentwire.Notice{{Message: "no answer"}}
 		}, stateBad, "card 7", "it is wedged: no answer", "take it out", 1},
 		"no pinentry": {func(t *testing.T, a *clienttest.Agent, m machine) {
 			check(t, os.Remove(m.path("/usr/bin/pinentry-curses")))
@@ -178,7 +179,7 @@ func TestDoctorCardsUnused(t *testing.T) {
 	agent, m := withReaders(t)
 	agent.AddKey("alice", keys.TLSClient, keys.ES256)
 	check(t, os.Remove(m.path("/usr/sbin/pcscd")))
-	agent.Fail(wire.ListCards, &keys.Error{Kind: keys.DeviceAbsent, Message: "pcscd is not running"})
+	agent.Fail(agentwire.ListCards, &fault.Error{Kind: fault.DeviceAbsent, Message: "pcscd is not running"})
 	if found, code := examineAt(agent.Socket, m); code != exitDone || !found.has(stateNote, "pcscd", "is not installed") {
 		t.Errorf("got code %d and %+v", code, found)
 	}
@@ -187,9 +188,9 @@ func TestDoctorCardsUnused(t *testing.T) {
 // An agent that has only cards, and can use none, is of no use.
 func TestDoctorOnlyCards(t *testing.T) {
 	agent, m := withReaders(t)
-	agent.Status.Devices = []wire.Device{{Backend: "piv", Device: "piv", State: "absent", Reason: "pcscd is not running", Hint: "install pcscd, then: systemctl enable --now pcscd.socket"}}
+	agent.Status.Devices = []agentwire.Device{{Backend: "piv", Device: "piv", State: "absent", Reason: "pcscd is not running", Hint: "install pcscd, then: systemctl enable --now pcscd.socket"}}
 	check(t, os.Remove(m.path("/usr/sbin/pcscd")))
-	agent.Fail(wire.ListCards, &keys.Error{Kind: keys.DeviceAbsent, Message: "pcscd is not running", Hint: "install pcscd, then: systemctl enable --now pcscd.socket"})
+	agent.Fail(agentwire.ListCards, &fault.Error{Kind: fault.DeviceAbsent, Message: "pcscd is not running", Hint: "install pcscd, then: systemctl enable --now pcscd.socket"})
 	if found, code := examineAt(agent.Socket, m); code != exitFailed || !found.has(stateBad, "pcscd", "is not installed") {
 		t.Errorf("got code %d and %+v", code, found)
 	}
@@ -228,13 +229,13 @@ func TestDoctorOnlyCards(t *testing.T) {
 // hint, in doctor as in piv list.
 func TestDoctorGathers(t *testing.T) {
 	card := clienttest.NewCard(7)
-	card.Notes = []wire.Notice{{Message: "the PIN is bad", Hint: "piv setup"}, {Message: "a flaw", Hint: "replace it"}, {Message: "the PUK is bad", Hint: "piv setup"}, {Message: "x"}, {Message: "y"}}
+	card.Notes = []agentwire.Notice{{Message: "the PIN is bad", Hint: "piv setup"}, {Message: "a flaw", Hint: "replace it"}, {Message: "the PUK is bad", Hint: "piv setup"}, {Message: "x"}, {Message: "y"}}
 	agent, m := withReaders(t, card)
 	for _, name := range []string{"alice", "bob", "carol"} {
 		agent.AddKey(name, keys.TLSClient, keys.ES256)
-		agent.Change(name, func(k *wire.Key) { k.Backend, k.Place = "piv", &wire.Place{Card: 8, Slot: "9a"} })
+		agent.Change(name, func(k *agentwire.Key) { k.Backend, k.Place = "piv", &agentwire.Place{Card: 8, Slot: "9a"} })
 	}
-	agent.Change("carol", func(k *wire.Key) { k.Place.Card = 9 })
+	agent.Change("carol", func(k *agentwire.Key) { k.Place.Card = 9 })
 	found, code := examineAt(agent.Socket, m)
 	if code != exitDone || !found.has(stateNote, "card 8", "on it: alice, bob") || !found.has(stateNote, "card 9", "on it: carol") || !found.has(stateNote, "card 7", "the PIN is bad; the PUK is bad") ||
 		strings.Count(found.hints(), "insert it to use the keys") != 1 || strings.Count(found.hints(), "piv setup") != 1 {
@@ -251,7 +252,7 @@ func TestForgetDoctor(t *testing.T) {
 		t.Errorf("got %+v", f)
 	}
 	agent, c := withCards(t)
-	agent.Status.Notices = []wire.Notice{{Message: "a record", Hint: "move it; holdfast doctor says why"}}
+	agent.Status.Notices = []agentwire.Notice{{Message: "a record", Hint: "move it; holdfast doctor says why"}}
 	if got := c.run("doctor"); strings.Contains(got.stdout, "holdfast doctor") || !strings.Contains(got.stdout, "hint: move it\n") {
 		t.Errorf("got %q", got.stdout)
 	}
@@ -268,11 +269,11 @@ func TestDoctorWithoutCards(t *testing.T) {
 		t.Errorf("with a YubiKey: got code %d and %+v", code, found)
 	}
 	put(t, m, "/usr/libexec/holdfast/holdfast-piv", "")
-	agent.Change("alice", func(k *wire.Key) { k.PIN = true })
+	agent.Change("alice", func(k *agentwire.Key) { k.PIN = true })
 	if found, code := examineAt(agent.Socket, m); code != exitDone || !found.has(stateNote, "cards", "although holdfast-piv is installed") || !found.has(stateNote, "pinentry", "no pinentry") {
 		t.Errorf("switched off: got code %d and %+v", code, found)
 	}
-	if n := len(agent.Calls(wire.ListCards)); n != 0 {
+	if n := len(agent.Calls(agentwire.ListCards)); n != 0 {
 		t.Errorf("an agent without cards was asked for them %d times", n)
 	}
 }

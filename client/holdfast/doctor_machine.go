@@ -13,8 +13,8 @@ import (
 	"strings"
 	"syscall"
 
-	"holdfast/agent/peer"
 	"holdfast/client"
+	"holdfast/internal/peer"
 )
 
 // machine is what doctor looks at besides the agent. Its zero value is this

@@ -3,7 +3,7 @@ package main
 import (
 	"strings"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
 )
 
 // polkitHint says who has to be let in. By itself polkit lets in whoever sits in
@@ -44,7 +44,7 @@ func (m machine) lackOfPCSCD() (message, hint string) {
 // aboutPCSCD puts what this machine shows of pcscd in place of what the agent said,
 // who cannot see whether it is installed.
 func (m machine) aboutPCSCD(err error) error {
-	e, fromAgent := keys.AsError(err)
+	e, fromAgent := fault.AsError(err)
 	if !fromAgent || !blamesPCSCD(e.Hint) {
 		return err
 	}

@@ -3,13 +3,13 @@ package main
 import (
 	"slices"
 
-	"holdfast/agent/wire"
+	"holdfast/internal/agentwire"
 )
 
 // pinentry looks for a program that the agent can ask for PINs with, where PINs are
 // wanted.
-func (f *findings) pinentry(m machine, list []wire.Key, cards bool) {
-	if !cards && !slices.ContainsFunc(list, func(k wire.Key) bool { return k.PIN }) {
+func (f *findings) pinentry(m machine, list []agentwire.Key, cards bool) {
+	if !cards && !slices.ContainsFunc(list, func(k agentwire.Key) bool { return k.PIN }) {
 		return
 	}
 	for _, directory := range []string{"/usr/bin/", "/usr/local/bin/"} {

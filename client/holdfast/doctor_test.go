@@ -10,9 +10,10 @@ import (
 	"strings"
 	"testing"
 
-	"holdfast/agent/keys"
-	"holdfast/agent/wire"
 	"holdfast/client/clienttest"
+	"holdfast/internal/agentwire"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
 )
 
 // has reports whether something was found that is in this state and says text.
@@ -82,26 +83,26 @@ func TestDoctorFaults(t *testing.T) {
 	}{
 		"no device": {func(_ *testing.T, a *clienttest.Agent, _ machine) { a.Status.Devices = nil }, stateBad, "device", "no device", 1},
 		"a notice": {func(_ *testing.T, a *clienttest.Agent, _ machine) {
-			a.Status.Notices = []wire.Notice{{Message: "set aside"}}
+			a.Status.Notices = []agentwire.Notice{{Message: "set aside"}}
 		}, stateNote, "agent", "set aside", 0},
 		"a faulty key": {func(_ *testing.T, a *clienttest.Agent, _ machine) {
-			a.Change("alice", func(k *wire.Key) { k.Fault = "bad signature" })
+			a.Change("alice", func(k *agentwire.Key) { k.Fault = "bad signature" })
 		}, stateBad, "key alice", "bad signature", 1},
 		"imported": {func(_ *testing.T, a *clienttest.Agent, _ machine) {
-			a.Change("alice", func(k *wire.Key) { k.Imported = true })
+			a.Change("alice", func(k *agentwire.Key) { k.Imported = true })
 		}, stateNote, "key alice", "imported", 0},
 		"damaged chain": {func(_ *testing.T, a *clienttest.Agent, _ machine) {
-			a.Change("alice", func(k *wire.Key) { k.Chain = [][]byte{{1}} })
+			a.Change("alice", func(k *agentwire.Key) { k.Chain = [][]byte{{1}} })
 		}, stateBad, "key alice", "damaged", 1},
 		"soon to expire": {func(t *testing.T, a *clienttest.Agent, _ machine) {
 			ca := clienttest.NewCA(t)
-			a.Change("alice", func(k *wire.Key) { k.Chain = [][]byte{ca.Certificate.Raw} })
+			a.Change("alice", func(k *agentwire.Key) { k.Chain = [][]byte{ca.Certificate.Raw} })
 		}, stateNote, "key alice", "expires on", 0},
 		"keys refused": {func(_ *testing.T, a *clienttest.Agent, _ machine) {
-			a.Fail(wire.ListKeys, &keys.Error{Kind: keys.Denied, Message: "not yours", Hint: "ask"})
+			a.Fail(agentwire.ListKeys, &fault.Error{Kind: fault.Denied, Message: "not yours", Hint: "ask"})
 		}, stateBad, "keys", "not yours", 1},
 		"status refused": {func(_ *testing.T, a *clienttest.Agent, _ machine) {
-			a.Fail(wire.GetStatus, &keys.Error{Kind: keys.Denied, Message: "not you", Hint: "ask"})
+			a.Fail(agentwire.GetStatus, &fault.Error{Kind: fault.Denied, Message: "not you", Hint: "ask"})
 		}, stateBad, "agent", "not you", 1},
 		"bad policy file": {func(t *testing.T, a *clienttest.Agent, _ machine) { a.Status.Policy = file(t, []byte("version: 7\n")) }, stateBad, "policy", ":1", 1},
 		"no TPM":          {func(t *testing.T, _ *clienttest.Agent, m machine) { check(t, os.Remove(m.path("/dev/tpmrm0"))) }, stateNote, "tpm", "there is no /dev/tpmrm0", 0},
@@ -134,7 +135,7 @@ func TestDoctorDeviceStates(t *testing.T) {
 	for _, state := range []keys.State{
 		keys.StateAbsent, keys.StateBusy, keys.StateLocked, keys.StateWedged, keys.StateFailed, keys.StateIdentityChanged,
 	} {
-		agent.Status.Devices = []wire.Device{{Backend: "tpm", Device: "tpm:/dev/x", State: string(state), Reason: "why"}}
+		agent.Status.Devices = []agentwire.Device{{Backend: "tpm", Device: "tpm:/dev/x", State: string(state), Reason: "why"}}
 		found, code := examineAt(agent.Socket, m)
 		if code != exitFailed || !found.has(stateBad, "device", "tpm:/dev/x is "+string(state)+": why") {
 			t.Errorf("%s: got code %d and %+v", state, code, found)

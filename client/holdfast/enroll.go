@@ -11,12 +11,13 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"holdfast/agent/keys"
-	"holdfast/agent/wire"
 	"holdfast/client"
 	"holdfast/client/exchange/kubernetes"
 	"holdfast/client/exchange/kubernetes/signin"
 	"holdfast/client/profile"
+	"holdfast/internal/agentwire"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
 )
 
 func (a *app) enrollCommands() *cobra.Command {
@@ -233,7 +234,7 @@ func (o *enrollOptions) whom(ctx context.Context, p *profile.Profile, signedIn *
 // when there is none and one may be made.
 func (a *app) keyFor(ctx context.Context, c *client.Client, o *enrollOptions, p *profile.Profile) (*client.Key, error) {
 	set, err := c.Generations(ctx, p.Key)
-	if keys.KindOf(err) == keys.Denied && o.create {
+	if fault.KindOf(err) == fault.Denied && o.create {
 		k, err := a.newKey(ctx, c, &o.key)
 		if err != nil {
 			return nil, err
@@ -244,12 +245,12 @@ func (a *app) keyFor(ctx context.Context, c *client.Client, o *enrollOptions, p 
 		return nil, err
 	}
 	newest := set[0]
-	if i := slices.IndexFunc(set, func(k wire.Key) bool { return k.Fault == "" }); i > 0 {
+	if i := slices.IndexFunc(set, func(k agentwire.Key) bool { return k.Fault == "" }); i > 0 {
 		newest = set[i]
 	}
 	if newest.Purpose != string(keys.TLSClient) {
-		return nil, &keys.Error{
-			Kind: keys.WrongPurpose, Message: fmt.Sprintf("key %s is for %s and cannot sign in", newest.Name, newest.Purpose),
+		return nil, &fault.Error{
+			Kind: fault.WrongPurpose, Message: fmt.Sprintf("key %s is for %s and cannot sign in", newest.Name, newest.Purpose),
 			Hint: "--key NAME --create makes one that can",
 		}
 	}

@@ -4,8 +4,8 @@ import (
 	"time"
 
 	"holdfast/client"
+	"holdfast/client/enroll"
 	"holdfast/client/profile"
-	"holdfast/client/renewal"
 )
 
 // enrollment is what `enroll kubernetes --json` prints.
@@ -20,7 +20,7 @@ type enrollment struct {
 }
 
 func (a *app) enrolled(o *enrollOptions, p *profile.Profile, k *client.Key, i *issued) error {
-	planned := renewal.Moment(i.leaf, p.Renewal, jitterSeed(k.Info().Name))
+	planned := enroll.Moment(i.leaf, p.Renewal, jitterSeed(k.Info().Name))
 	if o.json {
 		out := enrollment{
 			Profile: p.Name, Key: k.Info().Name, Subject: i.leaf.Subject.String(), NotAfter: i.leaf.NotAfter, Planned: planned.UTC(),

@@ -12,10 +12,10 @@ import (
 	"testing"
 	"time"
 
-	"holdfast/agent/keys"
-	"holdfast/agent/wire"
 	"holdfast/client/clienttest"
 	"holdfast/client/profile"
+	"holdfast/internal/agentwire"
+	"holdfast/internal/keys"
 	"holdfast/test/apiserver"
 )
 
@@ -79,7 +79,7 @@ func (c *cluster) profile(t *testing.T, name string) *profile.Profile {
 // leafOf returns the certificate of a key of the stand-in agent.
 func leafOf(t *testing.T, c command, key string) *x509.Certificate {
 	t.Helper()
-	var k wire.Key
+	var k agentwire.Key
 	check(t, json.Unmarshal([]byte(c.run("key", "show", key, "--json").stdout), &k))
 	if len(k.Chain) == 0 {
 		t.Fatalf("key %s has no certificate", key)
@@ -257,7 +257,7 @@ func TestEnrollDecisions(t *testing.T) {
 		c.Change(func(to *apiserver.Conduct) { *to = test.conduct })
 		got := c.run("enroll", "kubernetes", "prod", "--key", "alice", "--create", "--kubeconfig", c.kubeconfig, "--timeout", "1s")
 		got.want(t, 1, test.want...)
-		if n := len(c.agent.Calls(wire.InstallCertificate)); n != 0 {
+		if n := len(c.agent.Calls(agentwire.InstallCertificate)); n != 0 {
 			t.Errorf("%s: a certificate was installed", name)
 		}
 	}

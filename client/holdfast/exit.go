@@ -9,8 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"holdfast/agent/keys"
 	"holdfast/client"
+	"holdfast/internal/fault"
 )
 
 // The exit codes. Scripts rely on them.
@@ -50,7 +50,7 @@ func usage(cmd *cobra.Command, err error) error {
 // usageError is for arguments that only the command itself can judge.
 func usageError(err error) error {
 	hint := ""
-	if e, ok := keys.AsError(err); ok {
+	if e, ok := fault.AsError(err); ok {
 		hint = e.Hint
 	}
 	return &problem{err.Error(), hint, exitUsage, err}
@@ -89,7 +89,7 @@ func (a *app) tell(what, text string) {
 func explain(err error) *problem {
 	var own *problem
 	var unreachable *client.UnreachableError
-	e, fromAgent := keys.AsError(err)
+	e, fromAgent := fault.AsError(err)
 	switch {
 	case errors.As(err, &own):
 		return own
@@ -106,7 +106,7 @@ func explain(err error) *problem {
 // aboutKey names the key in the hint of an error that the agent gave: its own
 // hints say NAME, and a line that can be copied is worth more.
 func aboutKey(name string, err error) error {
-	if _, fromAgent := keys.AsError(err); !fromAgent {
+	if _, fromAgent := fault.AsError(err); !fromAgent {
 		return err
 	}
 	p := *explain(err)
@@ -114,25 +114,25 @@ func aboutKey(name string, err error) error {
 	return &p
 }
 
-func codeOf(kind keys.Kind) int {
+func codeOf(kind fault.Kind) int {
 	switch kind {
-	case keys.Denied:
+	case fault.Denied:
 		return exitDenied
-	case keys.PINRequired, keys.PINBlocked, keys.TouchTimeout, keys.ConfirmationRequired:
+	case fault.PINRequired, fault.PINBlocked, fault.TouchTimeout, fault.ConfirmationRequired:
 		return exitPerson
 	}
 	return exitFailed
 }
 
 // factOf leaves the cause out where the message stands for itself.
-func factOf(err error, e *keys.Error) string {
+func factOf(err error, e *fault.Error) string {
 	if err == error(e) {
 		return e.Message
 	}
 	return err.Error()
 }
 
-func hintOf(e *keys.Error) string {
+func hintOf(e *fault.Error) string {
 	if e.RetryAfter == 0 {
 		return e.Hint
 	}

@@ -9,19 +9,19 @@ import (
 	"testing"
 	"time"
 
-	"holdfast/agent/keys"
-	"holdfast/agent/wire"
 	"holdfast/client/clienttest"
+	"holdfast/internal/agentwire"
+	"holdfast/internal/fault"
 )
 
 // Every kind of failure has its exit code, and the person sees fact and hint.
 func TestExitCodes(t *testing.T) {
-	want := map[keys.Kind]int{
-		keys.Denied: 4, keys.PINRequired: 5, keys.PINBlocked: 5, keys.TouchTimeout: 5, keys.ConfirmationRequired: 5,
+	want := map[fault.Kind]int{
+		fault.Denied: 4, fault.PINRequired: 5, fault.PINBlocked: 5, fault.TouchTimeout: 5, fault.ConfirmationRequired: 5,
 	}
 	agent := clienttest.Start(t)
-	for _, kind := range keys.Kinds() {
-		agent.Fail(wire.GetStatus, &keys.Error{Kind: kind, Message: "fact of " + string(kind), Hint: "take the next step"})
+	for _, kind := range fault.Kinds() {
+		agent.Fail(agentwire.GetStatus, &fault.Error{Kind: kind, Message: "fact of " + string(kind), Hint: "take the next step"})
 		code := want[kind]
 		if code == 0 {
 			code = 1
@@ -36,7 +36,7 @@ func TestExitCodes(t *testing.T) {
 
 func TestRetryAfter(t *testing.T) {
 	agent := clienttest.Start(t)
-	agent.Fail(wire.GetStatus, &keys.Error{Kind: keys.Busy, Message: "the queue is full", RetryAfter: 250 * time.Millisecond})
+	agent.Fail(agentwire.GetStatus, &fault.Error{Kind: fault.Busy, Message: "the queue is full", RetryAfter: 250 * time.Millisecond})
 	command{socket: agent.Socket}.run("status").want(t, 1, "holdfast: hint: try again in 250ms")
 }
 
@@ -100,7 +100,7 @@ func TestFileHints(t *testing.T) {
 	}
 	c.run("key", "adopt", "bob", "-", "--purpose", "tls-client").want(t, exitFailed, "error: stdin holds no TSS2")
 	c.run("tls", "connect", "localhost").want(t, exitUsage, "hint: give both, such as localhost:443")
-	if n := len(agent.Calls(wire.AdoptKey)); n != 0 {
+	if n := len(agent.Calls(agentwire.AdoptKey)); n != 0 {
 		t.Errorf("%d files were sent", n)
 	}
 }
@@ -108,9 +108,9 @@ func TestFileHints(t *testing.T) {
 // The agent's hint says NAME; the person's command line says which.
 func TestUnlockHintNamesKey(t *testing.T) {
 	agent, c := withLockedAlice(t)
-	locked := &keys.Error{Kind: keys.PINRequired, Message: "the key is locked with a PIN", Hint: "holdfast unlock NAME"}
-	agent.Fail(wire.UnlockKey, locked)
-	agent.Fail(wire.SignCertificateRequest, locked)
+	locked := &fault.Error{Kind: fault.PINRequired, Message: "the key is locked with a PIN", Hint: "holdfast unlock NAME"}
+	agent.Fail(agentwire.UnlockKey, locked)
+	agent.Fail(agentwire.SignCertificateRequest, locked)
 	c.stdin = "271828"
 	for _, line := range []string{"unlock alice --pin-fd 0", "certificate request alice --subject CN=alice"} {
 		c.run(strings.Fields(line)...).want(t, exitPerson, "locked with a PIN", "holdfast: hint: holdfast unlock alice\n")
@@ -120,7 +120,7 @@ func TestUnlockHintNamesKey(t *testing.T) {
 // Names in certificates and errors must not reach the terminal as commands.
 func TestPrintable(t *testing.T) {
 	agent := clienttest.Start(t)
-	agent.Fail(wire.GetStatus, &keys.Error{Kind: keys.Denied, Message: "go\x1b[2J away\x07"})
+	agent.Fail(agentwire.GetStatus, &fault.Error{Kind: fault.Denied, Message: "go\x1b[2J away\x07"})
 	got := command{socket: agent.Socket}.run("status")
 	if strings.ContainsAny(got.stderr, "\x1b\x07") {
 		t.Errorf("got %q, with control characters", got.stderr)
@@ -132,7 +132,7 @@ func TestExplainOthers(t *testing.T) {
 	if p.code != exitFailed || p.message != "reading: file does not exist" {
 		t.Errorf("got %+v", p)
 	}
-	cause := &keys.Error{Kind: keys.Denied, Message: "no", Hint: "ask", Err: errors.New("deep down")}
+	cause := &fault.Error{Kind: fault.Denied, Message: "no", Hint: "ask", Err: errors.New("deep down")}
 	if p := explain(cause); p.message != "no" {
 		t.Errorf("the cause is shown: %q", p.message)
 	}

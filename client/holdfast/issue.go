@@ -10,10 +10,10 @@ import (
 	"net/http"
 	"time"
 
-	"holdfast/agent/keys"
 	"holdfast/client"
 	"holdfast/client/exchange/kubernetes"
 	"holdfast/client/exchange/kubernetes/signin"
+	"holdfast/internal/fault"
 )
 
 // The signers that every cluster has, for people and for nodes.
@@ -149,7 +149,7 @@ func (o *order) explain(err error) error {
 	var decided *kubernetes.DecisionError
 	var unfit *kubernetes.CertificateError
 	var status *kubernetes.StatusError
-	if _, ofKey := keys.AsError(err); ofKey {
+	if _, ofKey := fault.AsError(err); ofKey {
 		return err
 	}
 	hint := ""

@@ -10,8 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"holdfast/agent/wire"
 	"holdfast/client"
+	"holdfast/internal/agentwire"
 )
 
 func (a *app) keyCommands() *cobra.Command {
@@ -78,7 +78,7 @@ func (a *app) keyShow() *cobra.Command {
 }
 
 // showKey prints one key, for programs or for people.
-func (a *app) showKey(ctx context.Context, c *client.Client, k wire.Key, asJSON bool) error {
+func (a *app) showKey(ctx context.Context, c *client.Client, k agentwire.Key, asJSON bool) error {
 	if asJSON {
 		return a.json(k)
 	}
@@ -112,7 +112,7 @@ on holding what is in its slot, and the agent knows of it no more.`,
 }
 
 // deletion asks whether a key is to be deleted.
-func deletion(name string, at *wire.Place) string {
+func deletion(name string, at *agentwire.Place) string {
 	if at != nil {
 		return fmt.Sprintf("Delete key %s? The agent forgets it; it stays in slot %s of card %d until it is overwritten.", name, at.Slot, at.Card)
 	}
@@ -170,10 +170,10 @@ binding can be changed and not taken off.`,
 	return cmd
 }
 
-func serversOf(addresses []string, roots [][]byte) []wire.Server {
-	var servers []wire.Server
+func serversOf(addresses []string, roots [][]byte) []agentwire.Server {
+	var servers []agentwire.Server
 	for _, address := range addresses {
-		servers = append(servers, wire.Server{Address: address, CA: string(encodeCertificates(roots))})
+		servers = append(servers, agentwire.Server{Address: address, CA: string(encodeCertificates(roots))})
 	}
 	return servers
 }

@@ -12,14 +12,14 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"holdfast/agent/keys"
-	"holdfast/agent/wire"
 	"holdfast/client"
+	"holdfast/internal/agentwire"
+	"holdfast/internal/keys"
 )
 
 // adoptOptions is what `key adopt` was given.
 type adoptOptions struct {
-	wire.AdoptKeyParameters
+	agentwire.AdoptKeyParameters
 	slot, confirm string
 	card          uint32
 	source        secretSource
@@ -90,7 +90,7 @@ func (o *adoptOptions) check() (err error) {
 
 func (a *app) adopt(ctx context.Context, c *client.Client, o *adoptOptions, args []string) (err error) {
 	o.Name = args[0]
-	var card wire.Card
+	var card agentwire.Card
 	if o.slot == "" {
 		o.File, err = a.readKeyFile(args[1])
 	} else if card, err = a.card(ctx, c, o.card); err == nil {
@@ -105,7 +105,7 @@ func (a *app) adopt(ctx context.Context, c *client.Client, o *adoptOptions, args
 		if err := a.adoptPIN(ctx, c, o, serial); err != nil {
 			return err
 		}
-		defer a.expectTouch(ctx, c, o.Name, &wire.OnCard{Card: serial})() // the key may sign once
+		defer a.expectTouch(ctx, c, o.Name, &agentwire.OnCard{Card: serial})() // the key may sign once
 	} else if o.source.given() {
 		return usagef("", "--pin-fd is for keys on a card")
 	}
@@ -141,8 +141,8 @@ func referenceCard(file string) uint32 {
 }
 
 // slotReference builds what `key export` would write for the key in a slot.
-func slotReference(card wire.Card, slot string) (string, error) {
-	i := slices.IndexFunc(card.Slots, func(s wire.CardSlot) bool { return s.Slot == slot })
+func slotReference(card agentwire.Card, slot string) (string, error) {
+	i := slices.IndexFunc(card.Slots, func(s agentwire.CardSlot) bool { return s.Slot == slot })
 	if i < 0 {
 		return "", &problem{fmt.Sprintf("slot %s of card %d is empty", slot, card.Serial), "holdfast piv list shows what is in the slots; holdfast key create makes a key", exitFailed, nil}
 	}

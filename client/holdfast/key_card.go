@@ -10,9 +10,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"holdfast/agent/keys"
-	"holdfast/agent/wire"
 	"holdfast/client"
+	"holdfast/internal/agentwire"
+	"holdfast/internal/keys"
 )
 
 // pivBackend is the name of the backend whose devices are cards.
@@ -20,7 +20,7 @@ const pivBackend = "piv"
 
 // cardOptions is what `key create` was told of the card that the key is to be on.
 type cardOptions struct {
-	wire.OnCard
+	agentwire.OnCard
 	management secretSource
 	yes        bool
 }
@@ -88,7 +88,7 @@ func (o *cardOptions) check() error {
 
 // createOnCard makes a key on a card. The card's PIN opens the management key that
 // the card keeps, so it is wanted for keys without a PIN too.
-func (a *app) createOnCard(ctx context.Context, c *client.Client, o *createOptions) (wire.Key, error) {
+func (a *app) createOnCard(ctx context.Context, c *client.Client, o *createOptions) (agentwire.Key, error) {
 	card, err := a.card(ctx, c, o.card.OnCard.Card)
 	if err == nil {
 		err = refuseFactory(card)
@@ -97,20 +97,20 @@ func (a *app) createOnCard(ctx context.Context, c *client.Client, o *createOptio
 		err = a.agreeToOverwrite(ctx, card, &o.card)
 	}
 	if err != nil {
-		return wire.Key{}, err
+		return agentwire.Key{}, err
 	}
 	on := o.card.OnCard
 	on.Card, o.Backend = card.Serial, pivBackend
 	defer func() { clear(on.ManagementKey) }()
 	if o.card.management.given() {
 		if on.ManagementKey, err = o.card.management.readManagementKey(ctx, a, ""); err != nil {
-			return wire.Key{}, err
+			return agentwire.Key{}, err
 		}
 	}
 	if on.ManagementKey == nil || on.PINPolicy != string(keys.PolicyNever) {
 		o.source.name = "PIN"
 		if o.PIN, err = a.present(ctx, &o.source, card, "PIN", card.PINTries); err != nil {
-			return wire.Key{}, err
+			return agentwire.Key{}, err
 		}
 	}
 	o.OnCard = &on
@@ -122,7 +122,7 @@ func (a *app) createOnCard(ctx context.Context, c *client.Client, o *createOptio
 
 // refuseFactory refuses a card with codes that everybody knows, as the agent does,
 // before a person types its PIN in vain.
-func refuseFactory(card wire.Card) error {
+func refuseFactory(card agentwire.Card) error {
 	var known []string
 	for _, code := range []struct {
 		name    string
@@ -143,8 +143,8 @@ func refuseFactory(card wire.Card) error {
 
 // agreeToOverwrite wants a yes before the key in a slot is lost, and says at once
 // when it must not be.
-func (a *app) agreeToOverwrite(ctx context.Context, card wire.Card, o *cardOptions) error {
-	i := slices.IndexFunc(card.Slots, func(s wire.CardSlot) bool { return s.Slot == o.Slot })
+func (a *app) agreeToOverwrite(ctx context.Context, card agentwire.Card, o *cardOptions) error {
+	i := slices.IndexFunc(card.Slots, func(s agentwire.CardSlot) bool { return s.Slot == o.Slot })
 	if i < 0 {
 		return nil
 	}
@@ -163,10 +163,10 @@ func (a *app) agreeToOverwrite(ctx context.Context, card wire.Card, o *cardOptio
 }
 
 // contents describes what is in a slot, for a sentence.
-func contents(s wire.CardSlot) string {
+func contents(s agentwire.CardSlot) string {
 	parts := []string{"a key"}
 	if s.Algorithm != "" {
-		parts[0] = "a key (" + algorithmOf(wire.Key{Algorithm: s.Algorithm, RSABits: s.RSABits}) + ")"
+		parts[0] = "a key (" + algorithmOf(agentwire.Key{Algorithm: s.Algorithm, RSABits: s.RSABits}) + ")"
 	}
 	switch {
 	case s.Key != "":
@@ -181,23 +181,23 @@ func contents(s wire.CardSlot) string {
 }
 
 // parseConfirm reads when a key wants a person's yes: once, always, or process:10m.
-func parseConfirm(text string) (*wire.Confirm, error) {
+func parseConfirm(text string) (*agentwire.Confirm, error) {
 	if text == "" {
 		return nil, nil
 	}
 	when, span, timed := strings.Cut(text, ":")
 	if !timed && (when == "once" || when == "always") {
-		return &wire.Confirm{When: when}, nil
+		return &agentwire.Confirm{When: when}, nil
 	}
 	if d, err := time.ParseDuration(span); when == "process" && err == nil && d >= time.Minute && d%time.Minute == 0 {
-		return &wire.Confirm{When: when, Minutes: int(d.Minutes())}, nil
+		return &agentwire.Confirm{When: when, Minutes: int(d.Minutes())}, nil
 	}
 	return nil, usagef("once, always, or process:10m for ten minutes in each process", "--confirm %s is not known", strconv.Quote(fmt.Sprintf("%.20s", text)))
 }
 
 // tellYes says what a key that wants a person's yes needs to be used at all. A touch
 // for each signature is a yes to each.
-func (a *app) tellYes(k wire.Key) {
+func (a *app) tellYes(k agentwire.Key) {
 	if k.Confirm == nil || k.Place != nil && k.Place.TouchPolicy == string(keys.PolicyAlways) {
 		return
 	}

@@ -7,17 +7,18 @@ import (
 	"strings"
 	"testing"
 
-	"holdfast/agent/keys"
-	"holdfast/agent/wire"
 	"holdfast/client"
 	"holdfast/client/clienttest"
 	"holdfast/client/profile"
+	"holdfast/internal/agentwire"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
 )
 
 // createSent is what the agent was last told to make.
-func createSent(t *testing.T, agent *clienttest.Agent) (sent wire.CreateKeyParameters) {
+func createSent(t *testing.T, agent *clienttest.Agent) (sent agentwire.CreateKeyParameters) {
 	t.Helper()
-	calls := agent.Calls(wire.CreateKey)
+	calls := agent.Calls(agentwire.CreateKey)
 	if len(calls) == 0 {
 		t.Fatal("no key was made")
 	}
@@ -33,7 +34,7 @@ func TestCreateOnCard(t *testing.T) {
 		want(t, 0, "place         card 12345678, slot 9a\n", "PIN policy    once\n", "touch policy  cached\n", "the card has proved that it made the key",
 			"once for each process and 10 minutes", "PIN wanted", "touch cached", "confirm process")
 	sent := createSent(t, agent)
-	if sent.Backend != "piv" || string(sent.PIN) != clienttest.CardPIN || sent.OnCard == nil || *sent.Confirm != (wire.Confirm{When: "process", Minutes: 10}) {
+	if sent.Backend != "piv" || string(sent.PIN) != clienttest.CardPIN || sent.OnCard == nil || *sent.Confirm != (agentwire.Confirm{When: "process", Minutes: 10}) {
 		t.Fatalf("got %+v on the wire", sent)
 	}
 	if on := sent.OnCard; on.Card != 12345678 || on.Slot != "" || on.TouchPolicy != "cached" || on.Overwrite || on.AllowUnattested || on.ManagementKey != nil {
@@ -52,7 +53,7 @@ func TestCreateOnCard(t *testing.T) {
 // Where the agent has cards alone, a key is made on one without being told.
 func TestCreateOnlyOnCards(t *testing.T) {
 	agent, c := withCards(t, clienttest.NewCard(7))
-	agent.Status.Devices = []wire.Device{{Backend: "piv", Device: "piv", State: "ready"}}
+	agent.Status.Devices = []agentwire.Device{{Backend: "piv", Device: "piv", State: "ready"}}
 	c.run("key", "create", "alice", "--purpose", "tls-client").want(t, 5, "the PIN is needed, and there is no terminal", "--pin-fd 3 3<FILE")
 	c.stdin = clienttest.CardPIN
 	c.run("key", "create", "alice", "--purpose", "tls-client", "--pin-fd", "0").want(t, 0, "card 7, slot 9a")
@@ -71,7 +72,7 @@ func TestCreateOnFactoryCard(t *testing.T) {
 	no := false
 	agent.Cards[0].DefaultPIN, agent.Cards[0].DefaultManagement = &no, nil
 	p.command(t, agent.Socket).run(args...).want(t, 1, "card 7 still has the factory's PUK, which")
-	if seen := p.seen.String(); seen != "" || len(agent.Calls(wire.CreateKey)) != 0 {
+	if seen := p.seen.String(); seen != "" || len(agent.Calls(agentwire.CreateKey)) != 0 {
 		t.Errorf("the terminal asks %q", seen)
 	}
 }
@@ -83,7 +84,7 @@ func TestNoPINOfItsOwnOnCard(t *testing.T) {
 	const want = "--pin is for keys in a TPM"
 	c.run(append(args, "--backend", "piv")...).want(t, 2, want, "hint: --pin-policy says")
 	c.run(append(args, "--slot", "9a")...).want(t, 2, want)
-	agent.Status.Devices = []wire.Device{{Backend: "piv", Device: "piv", State: "ready"}}
+	agent.Status.Devices = []agentwire.Device{{Backend: "piv", Device: "piv", State: "ready"}}
 	c.run(args...).want(t, 2, want)
 }
 
@@ -112,7 +113,7 @@ func TestOverwrite(t *testing.T) {
 	p.answer(t, "[y/N] ", "\n")
 	p.command(t, agent.Socket).run(args...).want(t, 5, "the answer was no")
 	p.waitFor(t, "Overwrite slot 9a of card 12345678? It holds "+lost+". There is no copy of the key anywhere.")
-	if n := len(agent.Calls(wire.CreateKey)); n != 0 {
+	if n := len(agent.Calls(agentwire.CreateKey)); n != 0 {
 		t.Fatalf("%d keys were made without a yes", n)
 	}
 	p = openPTY(t)
@@ -184,8 +185,8 @@ func TestAdoptSlot(t *testing.T) {
 	p.answer(t, "The PIN of card 12345678 (3 tries left): ", clienttest.CardPIN+"\n")
 	p.command(t, agent.Socket).run("key", "adopt", "bob", "--slot", "82", "--card", "12345678", "--purpose", "tls-client").want(t, 0, "bob")
 	for i, slot := range []string{"9a", "82"} {
-		var sent, again wire.AdoptKeyParameters
-		check(t, json.Unmarshal(agent.Calls(wire.AdoptKey)[i].Parameters, &sent))
+		var sent, again agentwire.AdoptKeyParameters
+		check(t, json.Unmarshal(agent.Calls(agentwire.AdoptKey)[i].Parameters, &sent))
 		block, rest := pem.Decode([]byte(sent.File))
 		if block == nil || len(rest) != 0 || block.Type != "HOLDFAST PIV KEY" || block.Headers["Card"] != "12345678" || block.Headers["Slot"] != slot || len(block.Headers) != 2 {
 			t.Fatalf("slot %s: got file %q", slot, sent.File)
@@ -194,7 +195,7 @@ func TestAdoptSlot(t *testing.T) {
 			t.Errorf("slot %s: got %+v on the wire", slot, sent)
 		}
 		c.run("key", "adopt", "again"+slot, file(t, []byte(sent.File)), "--purpose", "tls-client", "--pin-fd", "0").want(t, 0)
-		check(t, json.Unmarshal(agent.Calls(wire.AdoptKey)[2+i].Parameters, &again))
+		check(t, json.Unmarshal(agent.Calls(agentwire.AdoptKey)[2+i].Parameters, &again))
 		if again.Backend != "piv" || again.File != sent.File || string(again.PIN) != clienttest.CardPIN {
 			t.Errorf("slot %s from a file: got %+v on the wire", slot, again)
 		}
@@ -211,11 +212,11 @@ func TestAdoptPIN(t *testing.T) {
 	c.stdin = "12345"
 	c.run(append(args, "--pin-fd", "0")...).want(t, 1, "the PIN is too short")
 	c.stdin = "135799"
-	agent.Fail(wire.AdoptKey, &keys.Error{Kind: keys.PINRequired, Message: "the PIN is wrong"})
+	agent.Fail(agentwire.AdoptKey, &fault.Error{Kind: fault.PINRequired, Message: "the PIN is wrong"})
 	c.run(append(args, "--pin-fd", "0")...).want(t, 5, "the PIN is wrong", "hint: try again; holdfast piv unblock")
 	cardTries(agent, 1)
 	c.run(args...).want(t, 5, "one try of its PIN left", "holdfast piv unblock")
-	if n := len(agent.Calls(wire.AdoptKey)); n != 1 {
+	if n := len(agent.Calls(agentwire.AdoptKey)); n != 1 {
 		t.Errorf("%d PINs were sent, want 1", n)
 	}
 	reference := "-----BEGIN HOLDFAST PIV KEY-----\nCard: 8\n\nAA==\n-----END HOLDFAST PIV KEY-----\n"
@@ -228,30 +229,30 @@ func TestAdoptPIN(t *testing.T) {
 func TestNoNewKeyOnCardUnattended(t *testing.T) {
 	agent, c := withCards(t, clienttest.NewCard(7))
 	agent.AddKey("alice", keys.TLSClient, keys.ES256)
-	agent.Change("alice", func(k *wire.Key) { k.Place = &wire.Place{Card: 7} })
+	agent.Change("alice", func(k *agentwire.Key) { k.Place = &agentwire.Place{Card: 7} })
 	dialled, err := client.Dial(t.Context(), &client.Options{Socket: c.socket})
 	check(t, err)
 	defer dialled.Close()
 	k, err := dialled.Key(t.Context(), "alice")
 	check(t, err)
 	r := &renewing{app: &app{}, agent: dialled, key: k, profile: &profile.Profile{Name: "prod", Key: "alice"}}
-	if _, err := r.nextKey(t.Context()); keys.KindOf(err) != keys.PINRequired || !strings.Contains(err.Error(), "on a card") {
+	if _, err := r.nextKey(t.Context()); fault.KindOf(err) != fault.PINRequired || !strings.Contains(err.Error(), "on a card") {
 		t.Errorf("got %v, want pin-required", err)
 	}
-	if n := len(agent.Calls(wire.CreateKey)); n != 0 {
+	if n := len(agent.Calls(agentwire.CreateKey)); n != 0 {
 		t.Errorf("%d keys were made", n)
 	}
 }
 
 // The next generation of a key is as careful as the one before.
 func TestNextKeyConfirms(t *testing.T) {
-	once := wire.Confirm{When: "once"}
-	same, other := once, wire.Confirm{When: "always"}
+	once := agentwire.Confirm{When: "once"}
+	same, other := once, agentwire.Confirm{When: "always"}
 	if !confirmsAlike(nil, nil) || confirmsAlike(&once, nil) || confirmsAlike(&once, &other) || !confirmsAlike(&once, &same) {
 		t.Error("keys that want a yes are taken for others")
 	}
 	agent, c := withAlice(t)
-	agent.Change("alice", func(k *wire.Key) { k.Confirm = &once })
+	agent.Change("alice", func(k *agentwire.Key) { k.Confirm = &once })
 	dialled, err := client.Dial(t.Context(), &client.Options{Socket: c.socket})
 	check(t, err)
 	defer dialled.Close()
@@ -266,7 +267,7 @@ func TestNextKeyConfirms(t *testing.T) {
 // Who enrolls a new key on a card is asked for the card's PIN.
 func TestEnrollOnCard(t *testing.T) {
 	c := withCluster(t)
-	c.agent.Cards = []wire.Card{clienttest.NewCard(7)}
+	c.agent.Cards = []agentwire.Card{clienttest.NewCard(7)}
 	args := []string{"enroll", "kubernetes", "prod", "--key", "alice", "--create", "--backend", "piv", "--kubeconfig", c.kubeconfig, "--context", "admin"}
 	c.run(args...).want(t, 5, "the PIN is needed, and there is no terminal", "hint: run it in a terminal, or make the key before: holdfast key create takes --pin-fd\n")
 	p := openPTY(t)

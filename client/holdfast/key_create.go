@@ -5,14 +5,14 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"holdfast/agent/keys"
-	"holdfast/agent/wire"
 	"holdfast/client"
+	"holdfast/internal/agentwire"
+	"holdfast/internal/keys"
 )
 
 // createOptions is what `key create` was given.
 type createOptions struct {
-	wire.CreateKeyParameters
+	agentwire.CreateKeyParameters
 	pin     bool
 	source  secretSource
 	card    cardOptions
@@ -117,14 +117,14 @@ func checkPurpose(purpose string) error {
 }
 
 // newKey makes a key, and asks for what its device needs for that.
-func (a *app) newKey(ctx context.Context, c *client.Client, o *createOptions) (wire.Key, error) {
+func (a *app) newKey(ctx context.Context, c *client.Client, o *createOptions) (agentwire.Key, error) {
 	backend := o.Backend
 	if backend == "" {
 		backend = firstBackend(ctx, c)
 	}
 	defer func() { clear(o.PIN) }()
 	if backend == pivBackend && o.pin {
-		return wire.Key{}, errCardPIN
+		return agentwire.Key{}, errCardPIN
 	}
 	if backend == pivBackend {
 		return a.createOnCard(ctx, c, o)
@@ -142,14 +142,14 @@ func firstBackend(ctx context.Context, c *client.Client) string {
 	return status.Devices[0].Backend
 }
 
-func (a *app) createInTPM(ctx context.Context, c *client.Client, o *createOptions) (wire.Key, error) {
+func (a *app) createInTPM(ctx context.Context, c *client.Client, o *createOptions) (agentwire.Key, error) {
 	if o.pin || o.source.given() {
 		pin, err := o.source.read(ctx, a, "New PIN for key "+o.Name+": ", "The same again: ")
 		if err == nil {
 			err = keys.CheckPIN(pin)
 		}
 		if err != nil {
-			return wire.Key{}, err
+			return agentwire.Key{}, err
 		}
 		o.PIN = pin
 	}
@@ -158,7 +158,7 @@ func (a *app) createInTPM(ctx context.Context, c *client.Client, o *createOption
 
 // makeKey has the agent make a key, and shows that it goes on where that can take
 // long.
-func (a *app) makeKey(ctx context.Context, c *client.Client, p wire.CreateKeyParameters) (wire.Key, error) {
+func (a *app) makeKey(ctx context.Context, c *client.Client, p agentwire.CreateKeyParameters) (agentwire.Key, error) {
 	stop := func() {}
 	if p.Algorithm == string(keys.RS256) {
 		stop = a.alive("making an RSA key inside the device")

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"time"
 
-	"holdfast/agent/wire"
 	"holdfast/client"
+	"holdfast/internal/agentwire"
 )
 
 // softwareTPM is what every output about a software TPM says.
@@ -32,7 +32,7 @@ func (a *app) softwareDevices(ctx context.Context, c *client.Client) map[string]
 	return software
 }
 
-func (a *app) printKeys(list []wire.Key, software map[string]bool) error {
+func (a *app) printKeys(list []agentwire.Key, software map[string]bool) error {
 	if len(list) == 0 {
 		a.note("no keys; holdfast key create makes one")
 		return nil
@@ -46,7 +46,7 @@ func (a *app) printKeys(list []wire.Key, software map[string]bool) error {
 	return table(a.stdout, rows...)
 }
 
-func (a *app) printKey(k wire.Key, software map[string]bool) error {
+func (a *app) printKey(k agentwire.Key, software map[string]bool) error {
 	rows := [][]string{
 		{"name", k.Name},
 		{"purpose", k.Purpose},
@@ -70,14 +70,14 @@ func (a *app) printKey(k wire.Key, software map[string]bool) error {
 	return table(a.stdout, rows...)
 }
 
-func algorithmOf(k wire.Key) string {
+func algorithmOf(k agentwire.Key) string {
 	if k.RSABits != 0 {
 		return fmt.Sprintf("%s-%d", k.Algorithm, k.RSABits)
 	}
 	return k.Algorithm
 }
 
-func ownerOf(k wire.Key) string { return person(k.Owner.User, k.Owner.UID) }
+func ownerOf(k agentwire.Key) string { return person(k.Owner.User, k.Owner.UID) }
 
 // person shows a user by name, and by uid alone where there is none.
 func person(user string, uid uint32) string {
@@ -94,7 +94,7 @@ func fingerprint(spki []byte) string {
 }
 
 // certificateOf is the key's certificate in a few words.
-func certificateOf(k wire.Key) string {
+func certificateOf(k agentwire.Key) string {
 	if len(k.Chain) == 0 {
 		return "none"
 	}
@@ -110,7 +110,7 @@ func certificateOf(k wire.Key) string {
 }
 
 // backendOf names the backend, and the card and slot of a key on one.
-func backendOf(k wire.Key) string {
+func backendOf(k agentwire.Key) string {
 	if k.Place == nil {
 		return k.Backend
 	}
@@ -118,7 +118,7 @@ func backendOf(k wire.Key) string {
 }
 
 // placeRows describes where on a card a key is, and what using it takes.
-func placeRows(k wire.Key) [][]string {
+func placeRows(k agentwire.Key) [][]string {
 	p := k.Place
 	if p == nil {
 		return nil
@@ -134,7 +134,7 @@ func placeRows(k wire.Key) [][]string {
 }
 
 // confirmOf says when a person has to say yes.
-func confirmOf(c wire.Confirm) string {
+func confirmOf(c agentwire.Confirm) string {
 	switch c.When {
 	case "process":
 		return fmt.Sprintf("a person says yes once for each process and %s", plural(c.Minutes, "minute", "minutes"))
@@ -145,7 +145,7 @@ func confirmOf(c wire.Confirm) string {
 }
 
 // notesOf lists what is special about a key, the worst first.
-func notesOf(k wire.Key, software map[string]bool) []string {
+func notesOf(k agentwire.Key, software map[string]bool) []string {
 	var notes []string
 	add := func(is bool, note string) {
 		if is {

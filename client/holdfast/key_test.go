@@ -8,9 +8,10 @@ import (
 	"testing"
 	"time"
 
-	"holdfast/agent/keys"
-	"holdfast/agent/wire"
 	"holdfast/client/clienttest"
+	"holdfast/internal/agentwire"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
 )
 
 func TestKeyCreate(t *testing.T) {
@@ -21,8 +22,8 @@ func TestKeyCreate(t *testing.T) {
 	c.run("key", "create", "bob", "--purpose", "tls-server", "--algorithm", "RS256", "--rsa-bits", "2048").want(t, 0, "rsa_pss_rsae_sha256")
 	c.run("key", "create", "carol", "--purpose", "tls-server", "--slot", "9a").want(t, 1, "no card in any reader")
 	c.run("key", "create", "alice", "--purpose", "tls-client").want(t, 1, "there is a key")
-	var p wire.CreateKeyParameters
-	check(t, json.Unmarshal(agent.Calls(wire.CreateKey)[1].Parameters, &p))
+	var p agentwire.CreateKeyParameters
+	check(t, json.Unmarshal(agent.Calls(agentwire.CreateKey)[1].Parameters, &p))
 	if p.Algorithm != "RS256" || p.RSABits != 2048 || p.Backend != "" || p.PIN != nil {
 		t.Errorf("got %+v on the wire", p)
 	}
@@ -33,13 +34,13 @@ func TestKeyList(t *testing.T) {
 	ca := clienttest.NewCA(t)
 	agent.AddKey("bob", keys.TLSServer, keys.RS256)
 	until := time.Now().Add(time.Hour)
-	agent.Change("alice", func(k *wire.Key) {
+	agent.Change("alice", func(k *agentwire.Key) {
 		k.Imported, k.PIN, k.Owner.User = true, true, "root"
 		k.Chain = [][]byte{ca.IssueFor("alice", ca.Certificate.PublicKey)}
 	})
-	agent.Change("bob", func(k *wire.Key) {
+	agent.Change("bob", func(k *agentwire.Key) {
 		k.PIN, k.UnlockedUntil, k.RSABits, k.Fault = true, &until, 3072, "a wrong signature"
-		k.Servers = []wire.Server{{Address: "api:443"}}
+		k.Servers = []agentwire.Server{{Address: "api:443"}}
 	})
 	got := c.run("key", "list")
 	got.want(t, 0, "NAME", "CN=alice until 2", "SOFTWARE TPM, imported, PIN wanted",
@@ -65,7 +66,7 @@ func TestHardwareIsNotCalledSoftware(t *testing.T) {
 // A user who may not ask about devices is told that something is not shown.
 func TestDevicesNotTold(t *testing.T) {
 	agent, c := withAlice(t)
-	agent.Fail(wire.GetStatus, &keys.Error{Kind: keys.Denied, Message: "not you"})
+	agent.Fail(agentwire.GetStatus, &fault.Error{Kind: fault.Denied, Message: "not you"})
 	got := c.run("key", "list")
 	got.want(t, 0, "alice")
 	if !strings.Contains(got.stderr, "holdfast: note: the agent does not say what its devices are: not you") {
@@ -75,9 +76,9 @@ func TestDevicesNotTold(t *testing.T) {
 
 func TestKeyJSON(t *testing.T) {
 	_, c := withAlice(t)
-	var list []wire.Key
+	var list []agentwire.Key
 	check(t, json.Unmarshal([]byte(c.run("key", "list", "--json").stdout), &list))
-	var one wire.Key
+	var one agentwire.Key
 	check(t, json.Unmarshal([]byte(c.run("key", "show", "alice", "--json").stdout), &one))
 	if len(list) != 1 || list[0].Name != "alice" || one.Scheme != "ecdsa_secp256r1_sha256" || !one.Created.Equal(list[0].Created) {
 		t.Errorf("got %+v and %+v", list, one)
@@ -104,7 +105,7 @@ func TestEmptyList(t *testing.T) {
 func TestKeyDelete(t *testing.T) {
 	agent, c := withAlice(t)
 	c.run("key", "delete", "alice").want(t, 5, "needs a person's yes", "--yes")
-	if n := len(agent.Calls(wire.DeleteKey)); n != 0 {
+	if n := len(agent.Calls(agentwire.DeleteKey)); n != 0 {
 		t.Fatalf("deleted without a yes")
 	}
 	c.run("key", "delete", "alice", "--yes").want(t, 0)
@@ -133,8 +134,8 @@ func TestKeyAdopt(t *testing.T) {
 	c.run("key", "adopt", "alice", "-", "--purpose", "tls-client", "--allow-imported").want(t, 0, "imported")
 	c.run("key", "adopt", "bob", file(t, []byte(tss2)), "--purpose", "tls-client").want(t, 0, "bob")
 	c.run("key", "adopt", "carol", "/nonexistent", "--purpose", "tls-client").want(t, 1, "no such file")
-	var p wire.AdoptKeyParameters
-	check(t, json.Unmarshal(agent.Calls(wire.AdoptKey)[0].Parameters, &p))
+	var p agentwire.AdoptKeyParameters
+	check(t, json.Unmarshal(agent.Calls(agentwire.AdoptKey)[0].Parameters, &p))
 	if p.File != tss2 || !p.AllowImported || p.Purpose != "tls-client" {
 		t.Errorf("got %+v on the wire", p)
 	}
@@ -148,7 +149,7 @@ func TestKeyAdoptPlainKey(t *testing.T) {
 		path := file(t, []byte("-----BEGIN "+kind+"PRIVATE KEY-----\nAAAA\n-----END "+kind+"PRIVATE KEY-----\n"))
 		command{socket: agent.Socket}.run("key", "adopt", "alice", path, "--purpose", "tls-client").want(t, 1, "not in a TPM")
 	}
-	if n := len(agent.Calls(wire.AdoptKey)); n != 0 {
+	if n := len(agent.Calls(agentwire.AdoptKey)); n != 0 {
 		t.Errorf("%d keys were sent", n)
 	}
 }
@@ -157,8 +158,8 @@ func TestKeyBind(t *testing.T) {
 	agent, c := withAlice(t)
 	ca := file(t, clienttest.NewCA(t).PEM)
 	c.run("key", "bind", "alice", "--server", "a:1", "--server", "b:2", "--ca", ca).want(t, 0, "server       a:1", "server       b:2")
-	var p wire.BindKeyParameters
-	check(t, json.Unmarshal(agent.Calls(wire.BindKey)[0].Parameters, &p))
+	var p agentwire.BindKeyParameters
+	check(t, json.Unmarshal(agent.Calls(agentwire.BindKey)[0].Parameters, &p))
 	if len(p.Servers) != 2 || !strings.Contains(p.Servers[1].CA, "BEGIN CERTIFICATE") {
 		t.Errorf("got %+v on the wire", p)
 	}

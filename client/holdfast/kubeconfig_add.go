@@ -11,8 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"holdfast/agent/keys"
 	"holdfast/client/profile"
+	"holdfast/internal/keys"
 )
 
 // addOptions is what `kubeconfig add` was given.

@@ -9,10 +9,10 @@ import (
 	"testing"
 	"time"
 
-	"holdfast/agent/keys"
-	"holdfast/agent/wire"
 	"holdfast/client/clienttest"
 	"holdfast/client/profile"
+	"holdfast/internal/agentwire"
+	"holdfast/internal/fault"
 )
 
 func TestKubeconfigAdd(t *testing.T) {
@@ -143,7 +143,7 @@ func TestKubeconfigCertificateOfPerson(t *testing.T) {
 		args   []string
 		noted  bool
 	}{{"alice", nil, true}, {"alice", []string{"--signer-name", "example.com/people"}, false}, {"system:node:w1", nil, false}} {
-		h.agent.Change("alice", func(k *wire.Key) { k.Chain = [][]byte{ca.IssueFor(c.person, ca.Certificate.PublicKey)} })
+		h.agent.Change("alice", func(k *agentwire.Key) { k.Chain = [][]byte{ca.IssueFor(c.person, ca.Certificate.PublicKey)} })
 		got := h.run(append([]string{"kubeconfig", "add", "kind-dev", "--key", "alice", "--mode", "certificate"}, c.args...)...)
 		if noted := strings.Contains(got.stderr, "no cluster approves the certificates of alice"); got.code != 0 || noted != c.noted {
 			t.Errorf("%s %q: got %+v", c.person, c.args, got)
@@ -228,7 +228,7 @@ func TestKubeconfigAddWithoutBroker(t *testing.T) {
 
 func TestKubeconfigAddBrokerSaysNo(t *testing.T) {
 	h := setUp(t)
-	h.broker.fault = &keys.Error{Kind: keys.Denied, Message: "you may not ask", Hint: "be root"}
+	h.broker.fault = &fault.Error{Kind: fault.Denied, Message: "you may not ask", Hint: "be root"}
 	h.run("kubeconfig", "add", "kind-dev", "--key", "alice").want(t, 4, "you may not ask", "hint: be root")
 	h.broker.fault, h.broker.Endpoint.Certificate = nil, ""
 	h.run("kubeconfig", "add", "kind-dev", "--key", "alice").want(t, 1, "does not say where its proxy listens")

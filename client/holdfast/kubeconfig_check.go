@@ -12,10 +12,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"holdfast/client/broker/wire"
 	"holdfast/client/kubeconfig"
 	"holdfast/client/profile"
-	"holdfast/client/socket"
+	"holdfast/internal/brokerwire"
+	"holdfast/internal/dial"
 )
 
 func (a *app) kubeconfigCheck() *cobra.Command {
@@ -53,7 +53,7 @@ type inspection struct {
 	config   *kubeconfig.Config
 	profiles map[string]*profile.Profile
 	faults   map[string]error
-	status   *wire.GetStatusReply // nil when no broker answers
+	status   *brokerwire.GetStatusReply // nil when no broker answers
 }
 
 func (a *app) examineKubeconfig(ctx context.Context, o *kubeOptions) (findings, error) {
@@ -67,7 +67,7 @@ func (a *app) examineKubeconfig(ctx context.Context, o *kubeOptions) (findings, 
 	}
 	i := &inspection{config: config, profiles: profiles, faults: faults}
 	status, err := a.brokerStatus(ctx, o)
-	var unreachable *socket.UnreachableError
+	var unreachable *dial.UnreachableError
 	switch {
 	case err == nil:
 		i.status = &status

@@ -8,9 +8,9 @@ import (
 	"maps"
 	"slices"
 
-	"holdfast/agent/keys"
 	"holdfast/client/kubeconfig"
 	"holdfast/client/profile"
+	"holdfast/internal/keys"
 )
 
 // cluster returns the cluster of the context, when a profile can be made of it.

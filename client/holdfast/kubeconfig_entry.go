@@ -5,10 +5,10 @@ import (
 	"net"
 	"strconv"
 
-	"holdfast/client/broker/wire"
 	"holdfast/client/kubeconfig"
 	"holdfast/client/kubeconfig/edit"
 	"holdfast/client/profile"
+	"holdfast/internal/brokerwire"
 )
 
 // freePort returns a port that nobody listens on now. Whoever takes it before
@@ -24,7 +24,7 @@ func freePort() (int, error) {
 
 // entry returns what goes into the kubeconfig. Whom the old user acts as, the new
 // one acts as too.
-func (o *addOptions) entry(config *kubeconfig.Config, p *profile.Profile, endpoint wire.Endpoint) (*edit.Entry, error) {
+func (o *addOptions) entry(config *kubeconfig.Config, p *profile.Profile, endpoint brokerwire.Endpoint) (*edit.Entry, error) {
 	c := config.Contexts[o.context]
 	e := &edit.Entry{
 		Name: o.name, Profile: p.Name, Context: o.context, Namespace: c.Namespace, Replace: o.replace, Use: o.use,
@@ -53,7 +53,7 @@ func direct(p *profile.Profile) kubeconfig.Cluster {
 
 // loopback is the cluster entry of the broker's proxy: by the profile's name on
 // the port of all, or by a port of its own.
-func loopback(p *profile.Profile, endpoint wire.Endpoint) (kubeconfig.Cluster, error) {
+func loopback(p *profile.Profile, endpoint brokerwire.Endpoint) (kubeconfig.Cluster, error) {
 	host, port, err := net.SplitHostPort(endpoint.Address)
 	if err != nil || endpoint.Certificate == "" {
 		return kubeconfig.Cluster{}, &problem{"the broker does not say where its proxy listens", "holdfast doctor looks closer", exitFailed, err}

@@ -11,19 +11,18 @@ import (
 	"sync"
 	"testing"
 
-	"holdfast/agent/keys"
-	"holdfast/client/broker/fault"
-	"holdfast/client/broker/wire"
 	"holdfast/client/clienttest"
 	"holdfast/client/profile"
-	"holdfast/client/varlink"
+	"holdfast/internal/brokerwire"
+	"holdfast/internal/keys"
+	"holdfast/internal/varlink"
 	"holdfast/test/kubectl"
 )
 
 // standIn is a broker that only knows its status: the one that it is given, with
 // the profiles that are in the directory.
 type standIn struct {
-	wire.GetStatusReply
+	brokerwire.GetStatusReply
 	fault error
 }
 
@@ -31,9 +30,9 @@ func startBroker(t *testing.T) *standIn {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "hf-") // socket paths have at most 107 bytes
 	check(t, err)
-	b := &standIn{GetStatusReply: wire.GetStatusReply{
-		Version: "test", Mode: "user", Notices: []wire.Notice{},
-		Endpoint: wire.Endpoint{Address: "127.0.0.1:16500", Certificate: string(clienttest.NewCA(t).PEM)},
+	b := &standIn{GetStatusReply: brokerwire.GetStatusReply{
+		Version: "test", Mode: "user", Notices: []brokerwire.Notice{},
+		Endpoint: brokerwire.Endpoint{Address: "127.0.0.1:16500", Certificate: string(clienttest.NewCA(t).PEM)},
 	}}
 	status := func(_ context.Context, call *varlink.Call) error {
 		if b.fault != nil {
@@ -42,9 +41,9 @@ func startBroker(t *testing.T) *standIn {
 		return call.Reply(b.answer())
 	}
 	service := &varlink.Service{
-		OnError: func(err error) (string, any) { name, p := fault.From(err); return name, p },
+		OnError: func(err error) (string, any) { name, p := brokerwire.FromError(err); return name, p },
 		Interfaces: []varlink.Interface{{
-			Name: wire.Interface, Description: varlink.BrokerDescription(), Methods: map[string]varlink.Method{"GetStatus": status},
+			Name: brokerwire.Interface, Description: brokerwire.Description(), Methods: map[string]varlink.Method{"GetStatus": status},
 		}},
 	}
 	path := filepath.Join(dir, "broker.sock")
@@ -71,12 +70,12 @@ func startBroker(t *testing.T) *standIn {
 	return b
 }
 
-func (b *standIn) answer() wire.GetStatusReply {
+func (b *standIn) answer() brokerwire.GetStatusReply {
 	reply := b.GetStatusReply
-	reply.Profiles = []wire.Profile{}
+	reply.Profiles = []brokerwire.Profile{}
 	profiles, _, _ := profile.Load(profile.Directory(false))
 	for name, p := range profiles {
-		reply.Profiles = append(reply.Profiles, wire.Profile{Name: name, Key: p.Key, Modes: p.Modes})
+		reply.Profiles = append(reply.Profiles, brokerwire.Profile{Name: name, Key: p.Key, Modes: p.Modes})
 	}
 	return reply
 }

@@ -8,9 +8,9 @@ import (
 	"strings"
 	"time"
 
-	"holdfast/client/broker/wire"
 	"holdfast/client/kubeconfig/edit"
 	"holdfast/client/profile"
+	"holdfast/internal/brokerwire"
 )
 
 // lockTime is how long to wait for another program that edits a kubeconfig.
@@ -89,7 +89,7 @@ func (a *app) added(ctx context.Context, o *addOptions, file string, p *profile.
 }
 
 // brokerFault is what the broker has against a profile, and what to do.
-func brokerFault(status wire.GetStatusReply, name string) (fault, hint string) {
+func brokerFault(status brokerwire.GetStatusReply, name string) (fault, hint string) {
 	for _, known := range status.Profiles {
 		if known.Name == name {
 			return known.Fault, known.Hint

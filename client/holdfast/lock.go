@@ -8,8 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"holdfast/agent/wire"
 	"holdfast/client"
+	"holdfast/internal/agentwire"
 )
 
 func (a *app) lockCommand() *cobra.Command {
@@ -58,7 +58,7 @@ func (a *app) lockAll(ctx context.Context, c *client.Client) error {
 }
 
 // unlocked names this user's keys that are unlocked.
-func unlocked(list []wire.Key) []string {
+func unlocked(list []agentwire.Key) []string {
 	var names []string
 	for _, k := range list {
 		if k.UnlockedUntil != nil && int64(k.Owner.UID) == int64(os.Getuid()) {

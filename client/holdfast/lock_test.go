@@ -6,8 +6,9 @@ import (
 	"testing"
 	"time"
 
-	"holdfast/agent/keys"
-	"holdfast/agent/wire"
+	"holdfast/internal/agentwire"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
 )
 
 func TestLock(t *testing.T) {
@@ -19,20 +20,20 @@ func TestLock(t *testing.T) {
 		agent.AddKey(name, keys.TLSClient, keys.ES256)
 	}
 	for _, name := range []string{"alice", "bob", "carol"} {
-		agent.Change(name, func(k *wire.Key) { k.Owner.UID, k.UnlockedUntil = uint32(os.Getuid()), &until })
+		agent.Change(name, func(k *agentwire.Key) { k.Owner.UID, k.UnlockedUntil = uint32(os.Getuid()), &until })
 	}
-	agent.Change("carol", func(k *wire.Key) { k.Owner.UID++ })
+	agent.Change("carol", func(k *agentwire.Key) { k.Owner.UID++ })
 	c.run("lock").want(t, 0, "locked: alice, bob\n")
-	agent.Fail(wire.ListKeys, &keys.Error{Kind: keys.Busy, Message: "busy"})
+	agent.Fail(agentwire.ListKeys, &fault.Error{Kind: fault.Busy, Message: "busy"})
 	c.run("lock").want(t, 0, "all of your keys are locked\n")
 	for i, want := range []string{"", "alice", "", ""} {
-		var sent wire.LockKeysParameters
-		check(t, json.Unmarshal(agent.Calls(wire.LockKeys)[i].Parameters, &sent))
+		var sent agentwire.LockKeysParameters
+		check(t, json.Unmarshal(agent.Calls(agentwire.LockKeys)[i].Parameters, &sent))
 		if sent.Name != want {
 			t.Errorf("call %d: got %+v on the wire, want %q", i, sent, want)
 		}
 	}
-	agent.Fail(wire.LockKeys, &keys.Error{Kind: keys.Busy, Message: "busy"})
+	agent.Fail(agentwire.LockKeys, &fault.Error{Kind: fault.Busy, Message: "busy"})
 	c.run("lock").want(t, 1, "busy")
 	c.run("lock", "alice").want(t, 1, "busy")
 }

@@ -9,10 +9,10 @@ import (
 	"github.com/prometheus/common/expfmt"
 	"github.com/spf13/cobra"
 
-	"holdfast/agent/metrics"
 	"holdfast/client"
-	"holdfast/client/broker/wire"
-	"holdfast/client/socket"
+	"holdfast/internal/brokerwire"
+	"holdfast/internal/dial"
+	"holdfast/internal/metrics"
 )
 
 // metricsOptions is what `metrics` was given.
@@ -76,14 +76,14 @@ func (a *app) agentMetrics(ctx context.Context) ([]metrics.Metric, error) {
 func (a *app) brokerMetrics(ctx context.Context) ([]metrics.Metric, error) {
 	ctx, cancel := context.WithTimeout(ctx, a.patience.state)
 	defer cancel()
-	path := socket.Broker().Path()
-	conn, err := socket.Broker().Connect(ctx, path)
+	path := dial.Broker().Path()
+	conn, err := dial.Broker().Connect(ctx, path)
 	if err != nil {
 		return nil, brokerError(path, err)
 	}
 	defer conn.Close()
-	var reply wire.GetMetricsReply
-	if err := conn.Call(ctx, wire.GetMetrics, wire.Empty{}, &reply); err != nil {
+	var reply brokerwire.GetMetricsReply
+	if err := conn.Call(ctx, brokerwire.GetMetrics, brokerwire.Empty{}, &reply); err != nil {
 		return nil, brokerError(path, err)
 	}
 	return reply.Metrics, nil
@@ -135,7 +135,7 @@ func absence(err error) bool {
 
 func (a *app) printMetrics(all []metrics.Metric, o *metricsOptions) error {
 	if o.json {
-		return a.json(wire.GetMetricsReply{Metrics: all})
+		return a.json(brokerwire.GetMetricsReply{Metrics: all})
 	}
 	registry := prometheus.NewRegistry()
 	if err := registry.Register(collector(all)); err != nil {

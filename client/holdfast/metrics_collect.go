@@ -5,7 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"holdfast/agent/metrics"
+	"holdfast/internal/metrics"
 )
 
 // collector hands the metrics of a reply to a registry of client_golang, which

@@ -13,12 +13,12 @@ import (
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 
-	"holdfast/agent/keys"
-	"holdfast/agent/metrics"
-	agentwire "holdfast/agent/wire"
-	"holdfast/client/broker/wire"
 	"holdfast/client/clienttest"
-	"holdfast/client/varlink"
+	"holdfast/internal/agentwire"
+	"holdfast/internal/brokerwire"
+	"holdfast/internal/fault"
+	"holdfast/internal/metrics"
+	"holdfast/internal/varlink"
 )
 
 // fakeBroker answers GetMetrics alone, at the path that it returns.
@@ -29,9 +29,9 @@ func fakeBroker(t *testing.T, registry *metrics.Registry) string {
 	check(t, err)
 	ctx, stop := context.WithCancel(context.Background())
 	service := &varlink.Service{Interfaces: []varlink.Interface{{
-		Name: wire.Interface, Description: varlink.BrokerDescription(),
+		Name: brokerwire.Interface, Description: brokerwire.Description(),
 		Methods: map[string]varlink.Method{"GetMetrics": func(_ context.Context, call *varlink.Call) error {
-			return call.Reply(wire.GetMetricsReply{Metrics: registry.Snapshot()})
+			return call.Reply(brokerwire.GetMetricsReply{Metrics: registry.Snapshot()})
 		}},
 	}}}
 	done := make(chan struct{})
@@ -88,7 +88,7 @@ holdfast_up{program="broker"} 1.0
 	if got.stdout != want || got.stderr != "" {
 		t.Errorf("got %s%s\nwant %s", got.stdout, got.stderr, want)
 	}
-	var reply wire.GetMetricsReply
+	var reply brokerwire.GetMetricsReply
 	check(t, json.Unmarshal([]byte(c.run("metrics", "--json").stdout), &reply))
 	if len(reply.Metrics) != 4 {
 		t.Errorf("--json: %d metrics, want 4", len(reply.Metrics))
@@ -148,7 +148,7 @@ func TestMetricsOfOneAlone(t *testing.T) {
 	has(c.run("metrics", "--broker"), "holdfast_broker_open")
 	has(c.run("metrics", "--agent", "--broker"), "holdfast_agent_requests", "holdfast_broker_open")
 
-	agent.Fail(agentwire.GetMetrics, &keys.Error{Kind: keys.Denied, Message: "no"})
+	agent.Fail(agentwire.GetMetrics, &fault.Error{Kind: fault.Denied, Message: "no"})
 	c.run("metrics").want(t, 4, "no")
 	agent.Fail(agentwire.GetMetrics, nil)
 

@@ -5,9 +5,10 @@ import (
 	"fmt"
 	"slices"
 
-	"holdfast/agent/keys"
-	"holdfast/agent/wire"
 	"holdfast/client"
+	"holdfast/internal/agentwire"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
 )
 
 // maxAnswers is how often a person is asked for one PIN, answers that cannot be one
@@ -17,7 +18,7 @@ const maxAnswers = 5
 // withPIN has use try the PIN of a key. A person is asked only when the PIN can be
 // of use, and again after one that is malformed or wrong; what comes from a
 // descriptor is tried once.
-func (a *app) withPIN(ctx context.Context, c *client.Client, source *secretSource, k wire.Key, use func(pin []byte) error) error {
+func (a *app) withPIN(ctx context.Context, c *client.Client, source *secretSource, k agentwire.Key, use func(pin []byte) error) error {
 	if source.given() {
 		_, err := a.tryPIN(ctx, source, k, "", use)
 		return err
@@ -43,7 +44,7 @@ func (a *app) withPIN(ctx context.Context, c *client.Client, source *secretSourc
 
 // tryPIN reads a PIN and has it tried once. It reports whether another may be
 // better.
-func (a *app) tryPIN(ctx context.Context, source *secretSource, k wire.Key, tries string, use func(pin []byte) error) (again bool, err error) {
+func (a *app) tryPIN(ctx context.Context, source *secretSource, k agentwire.Key, tries string, use func(pin []byte) error) (again bool, err error) {
 	prompt, check := "PIN for key "+k.Name+": ", keys.CheckPIN
 	if k.Place != nil {
 		prompt, check = fmt.Sprintf("PIN of card %d, for key %s%s: ", k.Place.Card, k.Name, tries), keys.CheckCardPIN
@@ -57,23 +58,23 @@ func (a *app) tryPIN(ctx context.Context, source *secretSource, k wire.Key, trie
 		return true, err
 	}
 	err = use(pin)
-	return keys.KindOf(err) == keys.PINRequired, err
+	return fault.KindOf(err) == fault.PINRequired, err
 }
 
 // cardOf looks at the card of a key, before a person types its PIN in vain: it must
 // be there, work, and have a try that may be spent. Who may not look at cards
 // hears of all this from the agent, afterwards.
-func (a *app) cardOf(ctx context.Context, c *client.Client, k wire.Key) (wire.Card, error) {
+func (a *app) cardOf(ctx context.Context, c *client.Client, k agentwire.Key) (agentwire.Card, error) {
 	cards, err := c.ListCards(ctx)
-	if keys.KindOf(err) == keys.Denied {
-		return wire.Card{}, nil
+	if fault.KindOf(err) == fault.Denied {
+		return agentwire.Card{}, nil
 	}
 	if err != nil {
-		return wire.Card{}, a.machine.aboutPCSCD(err)
+		return agentwire.Card{}, a.machine.aboutPCSCD(err)
 	}
-	i := slices.IndexFunc(cards, func(card wire.Card) bool { return card.Serial == k.Place.Card })
+	i := slices.IndexFunc(cards, func(card agentwire.Card) bool { return card.Serial == k.Place.Card })
 	if i < 0 {
-		return wire.Card{}, &problem{
+		return agentwire.Card{}, &problem{
 			fmt.Sprintf("key %s is on card %d, which is in no reader", k.Name, k.Place.Card), fmt.Sprintf("insert card %d", k.Place.Card), exitFailed, nil,
 		}
 	}

@@ -8,9 +8,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"holdfast/agent/keys"
-	"holdfast/agent/wire"
 	"holdfast/client"
+	"holdfast/internal/agentwire"
+	"holdfast/internal/keys"
 )
 
 func (a *app) pivCommands() *cobra.Command {
@@ -70,16 +70,16 @@ func (a *app) completeCards(cmd *cobra.Command, _ []string, _ string) ([]string,
 
 // card asks the agent for the card with a serial number, or for the only one, which
 // must be ready.
-func (a *app) card(ctx context.Context, c *client.Client, serial uint32) (wire.Card, error) {
+func (a *app) card(ctx context.Context, c *client.Client, serial uint32) (agentwire.Card, error) {
 	cards, err := c.ListCards(ctx)
 	if err != nil {
-		return wire.Card{}, a.machine.aboutPCSCD(err)
+		return agentwire.Card{}, a.machine.aboutPCSCD(err)
 	}
 	return pickCard(cards, serial)
 }
 
-func pickCard(cards []wire.Card, serial uint32) (wire.Card, error) {
-	var known, wanted []wire.Card
+func pickCard(cards []agentwire.Card, serial uint32) (agentwire.Card, error) {
+	var known, wanted []agentwire.Card
 	var serials []string
 	for _, card := range cards {
 		if card.Serial == 0 {
@@ -94,17 +94,17 @@ func pickCard(cards []wire.Card, serial uint32) (wire.Card, error) {
 	case len(wanted) == 1:
 		return wanted[0], notReady(wanted[0])
 	case len(wanted) > 1:
-		return wire.Card{}, usagef("--card says which", "there are several cards: %s", strings.Join(serials, ", "))
+		return agentwire.Card{}, usagef("--card says which", "there are several cards: %s", strings.Join(serials, ", "))
 	case len(known) > 0:
-		return wire.Card{}, &problem{fmt.Sprintf("card %d is in no reader", serial), "insert it; there now: card " + strings.Join(serials, ", card "), exitFailed, nil}
+		return agentwire.Card{}, &problem{fmt.Sprintf("card %d is in no reader", serial), "insert it; there now: card " + strings.Join(serials, ", card "), exitFailed, nil}
 	case len(cards) > 0:
-		return wire.Card{}, notReady(cards[0])
+		return agentwire.Card{}, notReady(cards[0])
 	}
-	return wire.Card{}, &problem{"there is no card in any reader", "insert one; holdfast doctor finds out why one is not seen", exitFailed, nil}
+	return agentwire.Card{}, &problem{"there is no card in any reader", "insert one; holdfast doctor finds out why one is not seen", exitFailed, nil}
 }
 
 // notReady says why a card cannot be used, if so.
-func notReady(card wire.Card) error {
+func notReady(card agentwire.Card) error {
 	if card.Serial != 0 && (card.State == string(keys.StateReady) || card.State == string(keys.StateLocked)) {
 		return nil
 	}
@@ -116,7 +116,7 @@ func notReady(card wire.Card) error {
 }
 
 // cardName is what to call a card, or a reader of which no card is known.
-func cardName(card wire.Card) string {
+func cardName(card agentwire.Card) string {
 	if card.Serial == 0 {
 		return "reader " + card.Reader
 	}

@@ -6,9 +6,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"holdfast/agent/keys"
-	"holdfast/agent/wire"
 	"holdfast/client"
+	"holdfast/internal/agentwire"
+	"holdfast/internal/fault"
 )
 
 // changeOptions is what a command was given that changes a card's PIN or PUK.
@@ -27,7 +27,7 @@ the card's few tries; the last one is never spent.`,
 		Example: indent("holdfast piv change-pin"),
 		Args:    arguments(),
 		RunE: a.asking(func(ctx context.Context, c *client.Client, _ []string) error {
-			return a.changeCard(ctx, c, &o, "PIN", func(card wire.Card) *int { return card.PINTries }, c.ChangeCardPIN)
+			return a.changeCard(ctx, c, &o, "PIN", func(card agentwire.Card) *int { return card.PINTries }, c.ChangeCardPIN)
 		}),
 	}
 	a.cardFlag(cmd, &o.card)
@@ -51,7 +51,7 @@ wrong old PUK costs one of the card's few tries; the last one is never spent.`,
 			return nil
 		},
 		RunE: a.asking(func(ctx context.Context, c *client.Client, _ []string) error {
-			return a.changeCard(ctx, c, &o, "PUK", func(card wire.Card) *int { return card.PUKTries }, c.ChangeCardPUK)
+			return a.changeCard(ctx, c, &o, "PUK", func(card agentwire.Card) *int { return card.PUKTries }, c.ChangeCardPUK)
 		}),
 	}
 	a.cardFlag(cmd, &o.card)
@@ -63,12 +63,12 @@ wrong old PUK costs one of the card's few tries; the last one is never spent.`,
 
 // changeCard asks for the old and the new value of what, a PIN or a PUK, and has it
 // changed.
-func (a *app) changeCard(ctx context.Context, c *client.Client, o *changeOptions, what string, tries func(wire.Card) *int, change func(context.Context, wire.ChangeCardParameters) error) error {
+func (a *app) changeCard(ctx context.Context, c *client.Client, o *changeOptions, what string, tries func(agentwire.Card) *int, change func(context.Context, agentwire.ChangeCardParameters) error) error {
 	card, err := a.card(ctx, c, o.card)
 	if err != nil {
 		return err
 	}
-	p := wire.ChangeCardParameters{Card: card.Serial}
+	p := agentwire.ChangeCardParameters{Card: card.Serial}
 	defer func() { clear(p.Old); clear(p.New) }()
 	if p.Old, err = a.present(ctx, &o.old, card, what, tries(card)); err != nil {
 		return err
@@ -90,7 +90,7 @@ func (a *app) changeCard(ctx context.Context, c *client.Client, o *changeOptions
 
 // present reads the PIN or PUK that a card has now, unless there is no try of it
 // left that may be spent: then nobody need type it.
-func (a *app) present(ctx context.Context, source *secretSource, card wire.Card, what string, tries *int) ([]byte, error) {
+func (a *app) present(ctx context.Context, source *secretSource, card agentwire.Card, what string, tries *int) ([]byte, error) {
 	if tries != nil && *tries < 2 {
 		return nil, spent(card, what, *tries)
 	}
@@ -102,7 +102,7 @@ func (a *app) present(ctx context.Context, source *secretSource, card wire.Card,
 }
 
 // spent says that there is no try left, or only the last one.
-func spent(card wire.Card, what string, tries int) error {
+func spent(card agentwire.Card, what string, tries int) error {
 	message := fmt.Sprintf("the %s of card %d is blocked", what, card.Serial)
 	if tries > 0 {
 		message = fmt.Sprintf("card %d has one try of its %s left, which is not spent here", card.Serial, what)
@@ -119,8 +119,8 @@ func spent(card wire.Card, what string, tries int) error {
 
 // wrongSecret says what to do next when a card did not take its PIN or PUK.
 func wrongSecret(err error, what string) error {
-	e, fromAgent := keys.AsError(err)
-	if !fromAgent || e.Kind != keys.PINRequired || e.Hint != "" {
+	e, fromAgent := fault.AsError(err)
+	if !fromAgent || e.Kind != fault.PINRequired || e.Hint != "" {
 		return err
 	}
 	p := *explain(err)
@@ -152,7 +152,7 @@ func (a *app) unblock(ctx context.Context, c *client.Client, o *changeOptions) e
 	if err != nil {
 		return err
 	}
-	p := wire.UnblockCardParameters{Card: card.Serial}
+	p := agentwire.UnblockCardParameters{Card: card.Serial}
 	defer func() { clear(p.PUK); clear(p.PIN) }()
 	if p.PUK, err = a.present(ctx, &o.old, card, "PUK", card.PUKTries); err != nil {
 		return err

@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"holdfast/agent/wire"
 	"holdfast/client/clienttest"
+	"holdfast/internal/agentwire"
 )
 
 func TestChangePIN(t *testing.T) {
@@ -15,8 +15,8 @@ func TestChangePIN(t *testing.T) {
 	p.answer(t, "The old PIN of card 7 (3 tries left): ", clienttest.CardPIN+"\n",
 		"The new PIN (6 to 8 digits, letters or signs): ", "hunter2!\n", "The same again: ", "hunter2!\n")
 	p.command(t, agent.Socket).run("piv", "change-pin").want(t, 0, "card 7 has a new PIN\n")
-	var sent wire.ChangeCardParameters
-	check(t, json.Unmarshal(agent.Calls(wire.ChangeCardPIN)[0].Parameters, &sent))
+	var sent agentwire.ChangeCardParameters
+	check(t, json.Unmarshal(agent.Calls(agentwire.ChangeCardPIN)[0].Parameters, &sent))
 	if sent.Card != 7 || string(sent.Old) != clienttest.CardPIN || string(sent.New) != "hunter2!" {
 		t.Errorf("got %+v on the wire", sent)
 	}
@@ -26,7 +26,7 @@ func TestChangePIN(t *testing.T) {
 	p = openPTY(t)
 	p.answer(t, "left): ", "\n")
 	p.command(t, agent.Socket).run("piv", "change-pin").want(t, 5, "no old PIN was entered")
-	if n := len(agent.Calls(wire.ChangeCardPIN)); n != 1 {
+	if n := len(agent.Calls(agentwire.ChangeCardPIN)); n != 1 {
 		t.Errorf("changed %d times, want once", n)
 	}
 }
@@ -38,8 +38,8 @@ func TestChangePUK(t *testing.T) {
 	c.stdin = clienttest.CardPUK
 	got := c.run("piv", "change-puk", "--old-puk-fd", "0", "--generate-puk")
 	got.want(t, 0, "PUK of card 7: ")
-	var sent wire.ChangeCardParameters
-	check(t, json.Unmarshal(agent.Calls(wire.ChangeCardPUK)[1].Parameters, &sent))
+	var sent agentwire.ChangeCardParameters
+	check(t, json.Unmarshal(agent.Calls(agentwire.ChangeCardPUK)[1].Parameters, &sent))
 	if string(sent.Old) != clienttest.CardPUK || !strings.Contains(got.stdout, "PUK of card 7: "+string(sent.New)+"\n") {
 		t.Errorf("got %+v on the wire, and told the person %q", sent, got.stdout)
 	}
@@ -57,8 +57,8 @@ func TestUnblock(t *testing.T) {
 	p := openPTY(t)
 	p.answer(t, "The PUK of card 7 (3 tries left): ", clienttest.CardPUK+"\n", "signs): ", "864209\n", "again: ", "864209\n")
 	p.command(t, agent.Socket).run("piv", "unblock", "--card", "7").want(t, 0, "card 7 has a new PIN\n")
-	var sent wire.UnblockCardParameters
-	check(t, json.Unmarshal(agent.Calls(wire.UnblockCard)[0].Parameters, &sent))
+	var sent agentwire.UnblockCardParameters
+	check(t, json.Unmarshal(agent.Calls(agentwire.UnblockCard)[0].Parameters, &sent))
 	if sent.Card != 7 || string(sent.PUK) != clienttest.CardPUK || string(sent.PIN) != "864209" {
 		t.Errorf("got %+v on the wire", sent)
 	}
@@ -76,7 +76,7 @@ func TestLastTryIsNotSpent(t *testing.T) {
 		c.run("piv", "change-puk", "--old-puk-fd", "0", "--generate-puk").want(t, 5, texts[1], "ykman piv")
 		c.run("piv", "unblock", "--puk-fd", "0", "--pin-fd", "0").want(t, 5, texts[1], "ykman piv")
 	}
-	for _, method := range []string{wire.ChangeCardPIN, wire.ChangeCardPUK, wire.UnblockCard} {
+	for _, method := range []string{agentwire.ChangeCardPIN, agentwire.ChangeCardPUK, agentwire.UnblockCard} {
 		if n := len(agent.Calls(method)); n != 0 {
 			t.Errorf("%s was called %d times", method, n)
 		}

@@ -5,11 +5,11 @@ import (
 	"fmt"
 	"io"
 
-	"holdfast/agent/keys"
-	"holdfast/agent/wire"
+	"holdfast/internal/agentwire"
+	"holdfast/internal/keys"
 )
 
-func (a *app) printCards(cards []wire.Card) error {
+func (a *app) printCards(cards []agentwire.Card) error {
 	if len(cards) == 0 {
 		a.note("no card in any reader; holdfast doctor finds out why one is not seen")
 	}
@@ -25,7 +25,7 @@ func (a *app) printCards(cards []wire.Card) error {
 }
 
 // printCard shows a card: first itself, then its slots.
-func printCard(w io.Writer, card wire.Card) error {
+func printCard(w io.Writer, card agentwire.Card) error {
 	about := cardRows(card)
 	if card.Serial != 0 && len(card.Slots) == 0 && card.State == string(keys.StateReady) {
 		about = append(about, []string{"slots", "all empty"})
@@ -40,7 +40,7 @@ func printCard(w io.Writer, card wire.Card) error {
 	return table(w, rows...)
 }
 
-func cardRows(card wire.Card) [][]string {
+func cardRows(card agentwire.Card) [][]string {
 	rows := [][]string{{"reader", card.Reader}}
 	if card.Serial != 0 {
 		rows = [][]string{{"card", fmt.Sprint(card.Serial)}, {"reader", card.Reader}}
@@ -84,7 +84,7 @@ func triesOf(tries *int, factory *bool) string {
 }
 
 // managementOf says who can manage the card.
-func managementOf(card wire.Card) string {
+func managementOf(card agentwire.Card) string {
 	switch {
 	case card.DefaultManagement != nil && *card.DefaultManagement:
 		return "the factory's key, which everybody knows"
@@ -94,8 +94,8 @@ func managementOf(card wire.Card) string {
 	return "a key that is not kept on the card"
 }
 
-func slotRow(s wire.CardSlot) []string {
-	algorithm := algorithmOf(wire.Key{Algorithm: s.Algorithm, RSABits: s.RSABits})
+func slotRow(s agentwire.CardSlot) []string {
+	algorithm := algorithmOf(agentwire.Key{Algorithm: s.Algorithm, RSABits: s.RSABits})
 	made := "-"
 	if s.Generated != nil {
 		made = map[bool]string{true: "on the card", false: "elsewhere"}[*s.Generated]
@@ -106,14 +106,14 @@ func slotRow(s wire.CardSlot) []string {
 }
 
 // slotKey names the agent's key in a slot.
-func slotKey(s wire.CardSlot) string {
+func slotKey(s agentwire.CardSlot) string {
 	if s.Key == "" && s.Taken {
 		return "(somebody else's)"
 	}
 	return dash(s.Key)
 }
 
-func slotCertificate(s wire.CardSlot) string {
+func slotCertificate(s agentwire.CardSlot) string {
 	if len(s.Certificate) == 0 {
 		return "none"
 	}

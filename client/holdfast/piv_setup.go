@@ -8,8 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"holdfast/agent/wire"
 	"holdfast/client"
+	"holdfast/internal/agentwire"
 )
 
 // setUpOptions is what `piv setup` was given.
@@ -63,7 +63,7 @@ func (a *app) setUp(ctx context.Context, c *client.Client, o *setUpOptions) erro
 	if err := a.agreeToSetUp(ctx, card, o); err != nil {
 		return err
 	}
-	p := wire.SetUpCardParameters{Card: card.Serial}
+	p := agentwire.SetUpCardParameters{Card: card.Serial}
 	defer func() {
 		for _, secret := range [][]byte{p.OldPIN, p.OldPUK, p.OldManagementKey, p.PIN, p.PUK} {
 			clear(secret)
@@ -87,14 +87,14 @@ func (a *app) setUp(ctx context.Context, c *client.Client, o *setUpOptions) erro
 }
 
 // agreeToSetUp shows what is on the card and what will be replaced, and wants a yes.
-func (a *app) agreeToSetUp(ctx context.Context, card wire.Card, o *setUpOptions) error {
+func (a *app) agreeToSetUp(ctx context.Context, card agentwire.Card, o *setUpOptions) error {
 	if card.PUKTries != nil && *card.PUKTries == 0 {
 		return &problem{
 			fmt.Sprintf("the PUK of card %d is blocked, so it cannot be replaced", card.Serial),
 			"ykman piv reset makes the card as it was when it was sold; it loses every key on it", exitPerson, nil,
 		}
 	}
-	card.Notes = slices.DeleteFunc(slices.Clone(card.Notes), func(n wire.Notice) bool { return strings.HasPrefix(n.Hint, "holdfast piv setup") })
+	card.Notes = slices.DeleteFunc(slices.Clone(card.Notes), func(n agentwire.Notice) bool { return strings.HasPrefix(n.Hint, "holdfast piv setup") })
 	if err := printCard(a.stderr, card); err != nil {
 		return err
 	}
@@ -116,7 +116,7 @@ The management key lets programs make and replace keys on the card: nobody types
 `
 
 // replacedRows says of each thing that is replaced by what.
-func replacedRows(card wire.Card, generatePUK bool) [][]string {
+func replacedRows(card agentwire.Card, generatePUK bool) [][]string {
 	puk := "one that you choose"
 	if generatePUK {
 		puk = "a random one, which is printed once"
@@ -141,7 +141,7 @@ func whose(factory *bool) string {
 }
 
 // consequence says what another management key means to other programs.
-func consequence(card wire.Card) string {
+func consequence(card agentwire.Card) string {
 	switch {
 	case card.DefaultManagement != nil && *card.DefaultManagement:
 		return "Programs that use the factory's management key can no longer make keys on it; ykman asks for the PIN instead."
@@ -161,7 +161,7 @@ const (
 
 // oldSecrets reads what the card has now, where it does not say that it is the
 // factory's. A management key that the PIN opens is not asked for.
-func (a *app) oldSecrets(ctx context.Context, card wire.Card, o *setUpOptions, p *wire.SetUpCardParameters) (err error) {
+func (a *app) oldSecrets(ctx context.Context, card agentwire.Card, o *setUpOptions, p *agentwire.SetUpCardParameters) (err error) {
 	if p.OldPIN, err = a.oldSecret(ctx, &o.oldPIN, card, "PIN", card.DefaultPIN, card.PINTries, factoryPIN); err != nil {
 		return err
 	}
@@ -172,7 +172,7 @@ func (a *app) oldSecrets(ctx context.Context, card wire.Card, o *setUpOptions, p
 	return err
 }
 
-func (a *app) oldSecret(ctx context.Context, source *secretSource, card wire.Card, what string, factory *bool, tries *int, usual string) ([]byte, error) {
+func (a *app) oldSecret(ctx context.Context, source *secretSource, card agentwire.Card, what string, factory *bool, tries *int, usual string) ([]byte, error) {
 	switch {
 	case factory == nil && !source.given():
 		prompt := fmt.Sprintf("The %s of card %d%s (nothing: the factory's %s): ", source.name, card.Serial, triesLeft(tries), usual)
@@ -190,7 +190,7 @@ func (a *app) oldSecret(ctx context.Context, source *secretSource, card wire.Car
 	return a.present(ctx, source, card, what, tries)
 }
 
-func (a *app) oldManagementKey(ctx context.Context, source *secretSource, card wire.Card) ([]byte, error) {
+func (a *app) oldManagementKey(ctx context.Context, source *secretSource, card agentwire.Card) ([]byte, error) {
 	factory := card.DefaultManagement
 	if !source.given() && (card.ProtectedManagement || factory != nil && *factory) {
 		return nil, nil
@@ -210,7 +210,7 @@ func triesLeft(tries *int) string {
 	return fmt.Sprintf(" (%s left)", plural(*tries, "try", "tries"))
 }
 
-func (a *app) newSecrets(ctx context.Context, card wire.Card, o *setUpOptions, p *wire.SetUpCardParameters) (err error) {
+func (a *app) newSecrets(ctx context.Context, card agentwire.Card, o *setUpOptions, p *agentwire.SetUpCardParameters) (err error) {
 	if p.PIN, err = o.pin.readNew(ctx, a); err != nil {
 		return err
 	}

@@ -7,15 +7,15 @@ import (
 	"strings"
 	"testing"
 
-	"holdfast/agent/keys"
-	"holdfast/agent/wire"
 	"holdfast/client/clienttest"
+	"holdfast/internal/agentwire"
+	"holdfast/internal/fault"
 )
 
 // setUpSent is what the agent was last told to set a card up with.
-func setUpSent(t *testing.T, agent *clienttest.Agent) (sent wire.SetUpCardParameters) {
+func setUpSent(t *testing.T, agent *clienttest.Agent) (sent agentwire.SetUpCardParameters) {
 	t.Helper()
-	calls := agent.Calls(wire.SetUpCard)
+	calls := agent.Calls(agentwire.SetUpCard)
 	if len(calls) == 0 {
 		t.Fatal("no card was set up")
 	}
@@ -27,7 +27,7 @@ func setUpSent(t *testing.T, agent *clienttest.Agent) (sent wire.SetUpCardParame
 // for what everybody knows.
 func TestSetUpNewCard(t *testing.T) {
 	card := clienttest.NewFactoryCard(7)
-	card.Notes = []wire.Notice{{Message: "the PIN is the factory's", Hint: "holdfast piv setup --card 7"}, {Message: "it has a flaw", Hint: "replace it"}}
+	card.Notes = []agentwire.Notice{{Message: "the PIN is the factory's", Hint: "holdfast piv setup --card 7"}, {Message: "it has a flaw", Hint: "replace it"}}
 	agent, _ := withCards(t, card)
 	p := openPTY(t)
 	p.answer(t, "Replace them on card 7? [y/N] ", "y\n",
@@ -67,7 +67,7 @@ func TestSetUpRefused(t *testing.T) {
 	p.command(t, agent.Socket).run("piv", "setup").want(t, 5, "the answer was no")
 	c.run("piv", "setup").want(t, 5, "needs a person's yes", "hint: --yes")
 	c.run("piv", "setup", "--yes").want(t, 5, "the new PIN is needed, and there is no terminal", "--pin-fd 3 3<FILE")
-	if n := len(agent.Calls(wire.SetUpCard)); n != 0 {
+	if n := len(agent.Calls(agentwire.SetUpCard)); n != 0 {
 		t.Errorf("the card was set up %d times", n)
 	}
 }
@@ -134,7 +134,7 @@ func TestSetUpMalformedOld(t *testing.T) {
 	p := openPTY(t)
 	p.answer(t, "123456): ", "123456789\n")
 	p.command(t, agent.Socket).run("piv", "setup", "--yes").want(t, 1, "the old PIN is too long")
-	if n := len(agent.Calls(wire.SetUpCard)); n != 0 {
+	if n := len(agent.Calls(agentwire.SetUpCard)); n != 0 {
 		t.Errorf("set up %d times", n)
 	}
 }
@@ -162,7 +162,7 @@ func TestSetUpByScript(t *testing.T) {
 		c.stdin = secrets
 		c.run("piv", "setup", "--yes", "--pin-fd", "0", "--puk-fd", "0").want(t, 1, want)
 	}
-	if n := len(agent.Calls(wire.SetUpCard)); n != 1 {
+	if n := len(agent.Calls(agentwire.SetUpCard)); n != 1 {
 		t.Errorf("set up %d times, want once", n)
 	}
 	c.run("piv", "setup", "--generate-puk", "--puk-fd", "0").want(t, 2, "exclude each other")
@@ -177,12 +177,12 @@ func TestSetUpHopeless(t *testing.T) {
 	c.run("piv", "setup", "--yes").want(t, 5, "the PUK of card 7 is blocked", "ykman piv reset")
 	card = clienttest.NewCard(7)
 	card.PINTries = &one
-	agent.Cards = []wire.Card{card}
+	agent.Cards = []agentwire.Card{card}
 	c.run("piv", "setup", "--yes").want(t, 5, "one try of its PIN left, which is not spent here", "hint: holdfast piv unblock")
 	agent.Cards = nil
 	c.run("piv", "setup", "--yes").want(t, 1, "no card in any reader")
-	agent.Cards = []wire.Card{clienttest.NewFactoryCard(7)}
-	agent.Fail(wire.SetUpCard, &keys.Error{Kind: keys.Busy, Message: "in use", Hint: "wait"})
+	agent.Cards = []agentwire.Card{clienttest.NewFactoryCard(7)}
+	agent.Fail(agentwire.SetUpCard, &fault.Error{Kind: fault.Busy, Message: "in use", Hint: "wait"})
 	c.stdin = "864209\n97531086"
 	c.run("piv", "setup", "--yes", "--pin-fd", "0", "--puk-fd", "0").want(t, 1, "error: in use", "hint: wait")
 	c.stdin = "0102\n"

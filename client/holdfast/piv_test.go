@@ -5,13 +5,13 @@ import (
 	"strings"
 	"testing"
 
-	"holdfast/agent/keys"
-	"holdfast/agent/wire"
 	"holdfast/client/clienttest"
+	"holdfast/internal/agentwire"
+	"holdfast/internal/fault"
 )
 
 // withCards starts a stand-in agent with cards.
-func withCards(t *testing.T, cards ...wire.Card) (*clienttest.Agent, command) {
+func withCards(t *testing.T, cards ...agentwire.Card) (*clienttest.Agent, command) {
 	t.Helper()
 	agent := clienttest.Start(t)
 	agent.Cards = cards
@@ -19,11 +19,11 @@ func withCards(t *testing.T, cards ...wire.Card) (*clienttest.Agent, command) {
 }
 
 // usedCard is a card with things in its slots.
-func usedCard(t *testing.T) wire.Card {
+func usedCard(t *testing.T) agentwire.Card {
 	t.Helper()
 	ca, yes, no := clienttest.NewCA(t), true, false
 	card := clienttest.NewCard(12345678)
-	card.Slots = []wire.CardSlot{
+	card.Slots = []agentwire.CardSlot{
 		{Slot: "9a", Algorithm: "ES256", PINPolicy: "once", TouchPolicy: "never", Generated: &yes, Key: "alice", Taken: true,
 			PublicKey: ca.Certificate.RawSubjectPublicKeyInfo, Certificate: ca.Certificate.Raw},
 		{Slot: "9c", Algorithm: "RS256", RSABits: 2048, PINPolicy: "always", TouchPolicy: "always", Generated: &no, Taken: true},
@@ -35,11 +35,11 @@ func usedCard(t *testing.T) wire.Card {
 
 func TestPIVList(t *testing.T) {
 	card := usedCard(t)
-	card.Notes = []wire.Notice{{Message: "it has a flaw", Hint: "replace it"}}
+	card.Notes = []agentwire.Notice{{Message: "it has a flaw", Hint: "replace it"}}
 	one, zero := 1, 0
 	card.PINTries, card.PUKTries = &one, &zero
-	_, c := withCards(t, card, clienttest.NewFactoryCard(7), wire.Card{
-		Reader: "Reader 2", State: "busy", Reason: "scdaemon uses it", Hint: "end it", Notes: []wire.Notice{}, Slots: []wire.CardSlot{},
+	_, c := withCards(t, card, clienttest.NewFactoryCard(7), agentwire.Card{
+		Reader: "Reader 2", State: "busy", Reason: "scdaemon uses it", Hint: "end it", Notes: []agentwire.Notice{}, Slots: []agentwire.CardSlot{},
 	})
 	got := c.run("piv", "list")
 	got.want(t, 0, "card         12345678", "Yubico YubiKey CCID 08 00", "firmware     5.7.1", "1 try left\n", "blocked\n",
@@ -49,7 +49,7 @@ func TestPIVList(t *testing.T) {
 		"82    -           -                  -       -       -            CN=test CA\n", "damaged\n",
 		"3 tries left, still the factory's", "the factory's key, which everybody knows", "slots        all empty",
 		"reader  Reader 2\nstate   busy: scdaemon uses it\n        hint: end it\n")
-	var cards []wire.Card
+	var cards []agentwire.Card
 	check(t, json.Unmarshal([]byte(c.run("piv", "list", "--json").stdout), &cards))
 	if len(cards) != 3 || cards[0].Slots[0].Key != "alice" || cards[2].Reason != "scdaemon uses it" {
 		t.Errorf("--json: got %+v", cards)
@@ -72,33 +72,33 @@ func TestPIVListOfUnknowns(t *testing.T) {
 	if got := c.run("piv", "list", "--json"); strings.TrimSpace(got.stdout) != "[]" {
 		t.Errorf("without cards: got %q", got.stdout)
 	}
-	agent.Fail(wire.ListCards, &keys.Error{Kind: keys.DeviceAbsent, Message: "pcscd does not run", Hint: "start it"})
+	agent.Fail(agentwire.ListCards, &fault.Error{Kind: fault.DeviceAbsent, Message: "pcscd does not run", Hint: "start it"})
 	c.run("piv", "list").want(t, 1, "error: pcscd does not run", "hint: start it")
 }
 
 // A command that needs one card finds it, or says what there is.
 func TestPickCard(t *testing.T) {
 	a, b := clienttest.NewCard(7), clienttest.NewCard(8)
-	busy := wire.Card{Serial: 9, Reader: "R", State: "busy", Reason: "scdaemon uses it"}
-	empty := wire.Card{Reader: "R 2", State: "absent", Reason: "no card is in it", Hint: "insert one"}
+	busy := agentwire.Card{Serial: 9, Reader: "R", State: "busy", Reason: "scdaemon uses it"}
+	empty := agentwire.Card{Reader: "R 2", State: "absent", Reason: "no card is in it", Hint: "insert one"}
 	tests := map[string]struct {
-		cards  []wire.Card
+		cards  []agentwire.Card
 		serial uint32
 		want   uint32
 		code   int
 		text   string
 	}{
-		"the only one":         {[]wire.Card{a}, 0, 7, 0, ""},
-		"locked":               {[]wire.Card{{Serial: 7, State: "locked", Reason: "its PIN is blocked"}}, 0, 7, 0, ""},
-		"beside a reader":      {[]wire.Card{empty, a}, 0, 7, 0, ""},
-		"by its number":        {[]wire.Card{a, b}, 8, 8, 0, ""},
-		"which of two":         {[]wire.Card{a, b}, 0, 0, exitUsage, "several cards: 7, 8"},
-		"another":              {[]wire.Card{a, b}, 6, 0, exitFailed, "card 6 is in no reader"},
+		"the only one":         {[]agentwire.Card{a}, 0, 7, 0, ""},
+		"locked":               {[]agentwire.Card{{Serial: 7, State: "locked", Reason: "its PIN is blocked"}}, 0, 7, 0, ""},
+		"beside a reader":      {[]agentwire.Card{empty, a}, 0, 7, 0, ""},
+		"by its number":        {[]agentwire.Card{a, b}, 8, 8, 0, ""},
+		"which of two":         {[]agentwire.Card{a, b}, 0, 0, exitUsage, "several cards: 7, 8"},
+		"another":              {[]agentwire.Card{a, b}, 6, 0, exitFailed, "card 6 is in no reader"},
 		"none":                 {nil, 0, 0, exitFailed, "no card in any reader"},
-		"an empty reader":      {[]wire.Card{empty}, 0, 0, exitFailed, "reader R 2 is absent: no card is in it"},
-		"in use":               {[]wire.Card{busy}, 0, 9, exitFailed, "card 9 is busy: scdaemon uses it"},
-		"in use, by number":    {[]wire.Card{busy, a}, 9, 9, exitFailed, "card 9 is busy"},
-		"in use, and the only": {[]wire.Card{busy, empty}, 9, 9, exitFailed, "card 9 is busy"},
+		"an empty reader":      {[]agentwire.Card{empty}, 0, 0, exitFailed, "reader R 2 is absent: no card is in it"},
+		"in use":               {[]agentwire.Card{busy}, 0, 9, exitFailed, "card 9 is busy: scdaemon uses it"},
+		"in use, by number":    {[]agentwire.Card{busy, a}, 9, 9, exitFailed, "card 9 is busy"},
+		"in use, and the only": {[]agentwire.Card{busy, empty}, 9, 9, exitFailed, "card 9 is busy"},
 	}
 	for name, test := range tests {
 		got, err := pickCard(test.cards, test.serial)
@@ -117,7 +117,7 @@ func TestPickCard(t *testing.T) {
 }
 
 func TestPIVCompletion(t *testing.T) {
-	_, c := withCards(t, clienttest.NewCard(7), wire.Card{Reader: "R", State: "absent", Notes: []wire.Notice{}, Slots: []wire.CardSlot{}})
+	_, c := withCards(t, clienttest.NewCard(7), agentwire.Card{Reader: "R", State: "absent", Notes: []agentwire.Notice{}, Slots: []agentwire.CardSlot{}})
 	c.run("__complete", "piv", "setup", "--card", "").want(t, 0, "7\tYubico YubiKey CCID 07 00\n:4\n")
 	c.run("__complete", "key", "create", "x", "--slot", "").want(t, 0, "82\n83\n", "95\n9a\n9c\n9d\n9e\n")
 	c.run("__complete", "key", "create", "x", "--pin-policy", "").want(t, 0, "never\nonce\nalways\n")

@@ -10,10 +10,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"holdfast/agent/keys"
-	"holdfast/agent/peer"
-	"holdfast/agent/policy"
-	"holdfast/agent/wire"
+	"holdfast/internal/agentwire"
+	"holdfast/internal/keys"
+	"holdfast/internal/peer"
+	"holdfast/internal/policy"
 )
 
 // checkOptions is what `policy check` was given.
@@ -131,7 +131,7 @@ func (o *checkOptions) groups() []uint32 {
 }
 
 func (a *app) checkPolicy(ctx context.Context, o *checkOptions) error {
-	var answer wire.CheckPolicyReply
+	var answer agentwire.CheckPolicyReply
 	var err error
 	switch {
 	case o.onlyFile():
@@ -165,13 +165,13 @@ func verdictWord(allowed bool) string {
 	return "denied"
 }
 
-func (a *app) askPolicy(ctx context.Context, o *checkOptions) (wire.CheckPolicyReply, error) {
+func (a *app) askPolicy(ctx context.Context, o *checkOptions) (agentwire.CheckPolicyReply, error) {
 	c, err := a.dial(ctx)
 	if err != nil {
-		return wire.CheckPolicyReply{}, err
+		return agentwire.CheckPolicyReply{}, err
 	}
 	defer c.Close()
-	p := wire.CheckPolicyParameters{UID: uint32(o.uid), GIDs: o.groups(), Unit: o.unit, Key: o.key, Operation: o.operation, ForUnit: o.forUnit}
+	p := agentwire.CheckPolicyParameters{UID: uint32(o.uid), GIDs: o.groups(), Unit: o.unit, Key: o.key, Operation: o.operation, ForUnit: o.forUnit}
 	if o.forUID >= 0 {
 		p.ForUID = new(uint32(o.forUID))
 	}
@@ -179,10 +179,10 @@ func (a *app) askPolicy(ctx context.Context, o *checkOptions) (wire.CheckPolicyR
 }
 
 // decide asks the policy file.
-func (o *checkOptions) decide() (wire.CheckPolicyReply, error) {
+func (o *checkOptions) decide() (agentwire.CheckPolicyReply, error) {
 	p, err := o.read()
 	if err != nil {
-		return wire.CheckPolicyReply{}, err
+		return agentwire.CheckPolicyReply{}, err
 	}
 	var names peer.Names
 	id := peer.Identity{UID: uint32(o.uid), User: names.User(uint32(o.uid)), Groups: o.groups(), Unit: o.unit, GID: peer.OverflowUID}
@@ -205,7 +205,7 @@ func (o *checkOptions) decide() (wire.CheckPolicyReply, error) {
 	if d.Where != "" {
 		reason = d.Where + ": " + reason
 	}
-	return wire.CheckPolicyReply{Allowed: d.Allowed, Rule: d.Rule, Reason: reason}, nil
+	return agentwire.CheckPolicyReply{Allowed: d.Allowed, Rule: d.Rule, Reason: reason}, nil
 }
 
 // readPolicy reads an agent's policy.

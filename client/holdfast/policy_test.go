@@ -5,41 +5,41 @@ import (
 	"strings"
 	"testing"
 
-	"holdfast/agent/keys"
-	"holdfast/agent/policy"
-	"holdfast/agent/wire"
 	"holdfast/client/clienttest"
+	"holdfast/internal/agentwire"
+	"holdfast/internal/fault"
+	"holdfast/internal/policy"
 )
 
 func TestPolicyCheck(t *testing.T) {
 	agent := clienttest.Start(t)
 	c := command{socket: agent.Socket}
-	agent.Policy = wire.CheckPolicyReply{Allowed: true, Rule: "own keys", Reason: "built-in: the rule allows list"}
+	agent.Policy = agentwire.CheckPolicyReply{Allowed: true, Rule: "own keys", Reason: "built-in: the rule allows list"}
 	question := []string{"policy", "check", "--uid", "7", "--gid", "8", "--gid", "9", "--unit", "x.service", "--key", "alice", "--operation", "sign-tls-client"}
 	c.run(question...).want(t, 0, "allowed", "own keys", "built-in")
-	var p wire.CheckPolicyParameters
-	check(t, json.Unmarshal(agent.Calls(wire.CheckPolicy)[0].Parameters, &p))
+	var p agentwire.CheckPolicyParameters
+	check(t, json.Unmarshal(agent.Calls(agentwire.CheckPolicy)[0].Parameters, &p))
 	if p.UID != 7 || len(p.GIDs) != 2 || p.GIDs[1] != 9 || p.Unit != "x.service" || p.Key != "alice" || p.Operation != "sign-tls-client" {
 		t.Errorf("got %+v on the wire", p)
 	}
 	c.run(append(question, "--for-uid", "0", "--for-unit", "y.service")...).want(t, 0, "allowed")
-	var reported wire.CheckPolicyParameters
-	check(t, json.Unmarshal(agent.Calls(wire.CheckPolicy)[1].Parameters, &reported))
+	var reported agentwire.CheckPolicyParameters
+	check(t, json.Unmarshal(agent.Calls(agentwire.CheckPolicy)[1].Parameters, &reported))
 	if p.ForUID != nil || reported.ForUID == nil || *reported.ForUID != 0 || reported.ForUnit != "y.service" {
 		t.Errorf("got %+v on the wire, then %+v", p, reported)
 	}
 	c.run(append(question, "--for-unit", "y.service")...).want(t, 2, "--for-unit goes with --for-uid")
-	agent.Policy = wire.CheckPolicyReply{Rule: "default", Reason: "no rule matches"}
+	agent.Policy = agentwire.CheckPolicyReply{Rule: "default", Reason: "no rule matches"}
 	got := c.run(question...)
 	if got.code != 4 || got.stderr != "" {
 		t.Errorf("denied: got %+v, want code 4 and an answer on stdout alone", got)
 	}
-	var answer wire.CheckPolicyReply
+	var answer agentwire.CheckPolicyReply
 	check(t, json.Unmarshal([]byte(c.run(append(question, "--json")...).stdout), &answer))
 	if answer != agent.Policy {
 		t.Errorf("--json: got %+v", answer)
 	}
-	agent.Fail(wire.CheckPolicy, &keys.Error{Kind: keys.Denied, Message: "only root may ask"})
+	agent.Fail(agentwire.CheckPolicy, &fault.Error{Kind: fault.Denied, Message: "only root may ask"})
 	c.run(question...).want(t, 4, "only root may ask")
 }
 

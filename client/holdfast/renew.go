@@ -11,10 +11,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"holdfast/agent/keys"
 	"holdfast/client"
+	"holdfast/client/enroll"
 	"holdfast/client/profile"
-	"holdfast/client/renewal"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
 )
 
 // renewOptions is what the commands that renew were given.
@@ -142,14 +143,14 @@ func (r *renewing) look(ctx context.Context) error {
 	if r.options.noJitter {
 		seed = ""
 	}
-	r.planned = renewal.Moment(r.leaf, r.profile.Renewal, seed)
+	r.planned = enroll.Moment(r.leaf, r.profile.Renewal, seed)
 	return nil
 }
 
 // expired gives the error of a set without a current key the command that helps
 // for this profile.
 func (r *renewing) expired(err error) error {
-	if e, ok := keys.AsError(err); ok && e.Kind == keys.NotFound && strings.Contains(e.Hint, "holdfast enroll") {
+	if e, ok := fault.AsError(err); ok && e.Kind == fault.NotFound && strings.Contains(e.Hint, "holdfast enroll") {
 		return &problem{e.Message, enrollHint(r.profile, r.options.profiles.system), exitFailed, err}
 	}
 	return err
@@ -187,7 +188,7 @@ func (r *renewing) renew(ctx context.Context) error {
 	if r.options.noJitter {
 		seed = ""
 	}
-	r.planned = renewal.Moment(r.leaf, r.profile.Renewal, seed)
+	r.planned = enroll.Moment(r.leaf, r.profile.Renewal, seed)
 	return nil
 }
 
@@ -238,7 +239,7 @@ func jitterSeed(key string) string {
 		name, _ := os.Hostname() // jitter of a machine without a name is that of all such machines
 		id = []byte(name)
 	}
-	return renewal.Seed(strings.TrimSpace(string(id)), keys.SetOf(key))
+	return enroll.Seed(strings.TrimSpace(string(id)), keys.SetOf(key))
 }
 
 // isInterrupted reports whether the person gave up.

@@ -10,9 +10,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"holdfast/agent/keys"
+	"holdfast/client/enroll"
 	"holdfast/client/profile"
-	"holdfast/client/renewal"
+	"holdfast/internal/keys"
 )
 
 // dueOptions is what `renew` was given.
@@ -126,7 +126,7 @@ func plannedFor(key string, leaf *x509.Certificate) (at time.Time, profileName s
 		all, _, _ := profile.Load(profile.Directory(system)) // what cannot be read renews nothing
 		for _, name := range profilesOf(all, keys.SetOf(key)) {
 			if p := all[name]; p.Renewal.SignerName != "" {
-				return renewal.Moment(leaf, p.Renewal, jitterSeed(key)), name
+				return enroll.Moment(leaf, p.Renewal, jitterSeed(key)), name
 			}
 		}
 	}

@@ -9,9 +9,10 @@ import (
 	"testing"
 	"time"
 
-	"holdfast/agent/keys"
-	"holdfast/agent/wire"
 	"holdfast/client/profile"
+	"holdfast/internal/agentwire"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
 	"holdfast/test/apiserver"
 )
 
@@ -34,7 +35,7 @@ func (c *cluster) enroll(t *testing.T, name string, from, until time.Duration) {
 
 func (c *cluster) certify(t *testing.T, name string, from, until time.Duration) {
 	t.Helper()
-	c.agent.Change(name, func(k *wire.Key) {
+	c.agent.Change(name, func(k *agentwire.Key) {
 		public, err := keys.ParsePublic(k.PublicKey)
 		check(t, err)
 		subject := pkix.Name{CommonName: "carol", Organization: []string{"dev", "ops"}}
@@ -72,7 +73,9 @@ func TestCertificateRenew(t *testing.T) {
 func TestRenewNewKey(t *testing.T) {
 	c := withCluster(t)
 	c.enroll(t, "prod", -time.Hour, time.Hour)
-	c.agent.Change("prod", func(k *wire.Key) { k.Persistent, k.Servers = true, []wire.Server{{Address: "api:6443", CA: "pem"}} })
+	c.agent.Change("prod", func(k *agentwire.Key) {
+		k.Persistent, k.Servers = true, []agentwire.Server{{Address: "api:6443", CA: "pem"}}
+	})
 	before := leafOf(t, c.command, "prod")
 	var state renewalState
 	check(t, json.Unmarshal([]byte(c.run("certificate", "renew", "prod", "--new-key", "--json").stdout), &state))
@@ -82,7 +85,7 @@ func TestRenewNewKey(t *testing.T) {
 	if after := leafOf(t, c.command, "prod"); !after.Equal(before) {
 		t.Error("the old key lost its certificate")
 	}
-	var k wire.Key
+	var k agentwire.Key
 	check(t, json.Unmarshal([]byte(c.run("key", "show", "prod.1", "--json").stdout), &k))
 	if !k.Persistent || len(k.Servers) != 1 || k.Purpose != "tls-client" {
 		t.Errorf("got %+v, want one like the old", k)
@@ -98,7 +101,7 @@ func TestRenewNewKeyAgain(t *testing.T) {
 	c.run("certificate", "renew", "prod", "--new-key").want(t, 1, "was denied")
 	c.Change(func(to *apiserver.Conduct) { to.Decision = apiserver.Issue })
 	c.run("certificate", "renew", "prod", "--new-key").want(t, 0, "key prod.1 renewed")
-	if n := len(c.agent.Calls(wire.CreateKey)); n != 1 {
+	if n := len(c.agent.Calls(agentwire.CreateKey)); n != 1 {
 		t.Errorf("%d keys were made", n)
 	}
 }
@@ -109,9 +112,9 @@ func TestRenewRefusals(t *testing.T) {
 	c.enroll(t, "prod", -2*time.Hour, -time.Hour)
 	c.run("certificate", "renew", "prod").want(t, 1, "key prod expired on 20", "hint: holdfast enroll kubernetes prod --key prod --context CONTEXT gets another")
 	c.enroll(t, "prod", -time.Hour, time.Hour)
-	c.agent.Fail(wire.SignTLSClient, &keys.Error{Kind: keys.PINRequired, Message: "key prod wants its PIN", Hint: "holdfast unlock NAME"})
+	c.agent.Fail(agentwire.SignTLSClient, &fault.Error{Kind: fault.PINRequired, Message: "key prod wants its PIN", Hint: "holdfast unlock NAME"})
 	c.run("certificate", "renew", "prod").want(t, 5, "wants its PIN", "holdfast unlock prod")
-	c.agent.Fail(wire.SignTLSClient, nil)
+	c.agent.Fail(agentwire.SignTLSClient, nil)
 	c.Change(func(to *apiserver.Conduct) { to.Revoked = true })
 	before := leafOf(t, c.command, "prod")
 	c.run("certificate", "renew", "prod").want(t, 1, "Unauthorized")
@@ -119,7 +122,7 @@ func TestRenewRefusals(t *testing.T) {
 		t.Error("the certificate was replaced")
 	}
 	c.run("renew").want(t, 2, "what to renew was not said", "--due")
-	c.agent.Change("prod", func(k *wire.Key) { k.PIN = true })
+	c.agent.Change("prod", func(k *agentwire.Key) { k.PIN = true })
 	c.run("certificate", "renew", "prod", "--new-key").want(t, 5, "has a PIN")
 }
 
@@ -309,13 +312,13 @@ func TestPrune(t *testing.T) {
 	c.agent.AddKey("prod.3", keys.TLSClient, keys.ES256)
 	c.enroll(t, "alone", -47*time.Hour, -25*time.Hour)
 	c.run("renew", "--due")
-	if n := len(c.agent.Calls(wire.DeleteKey)); n != 0 {
+	if n := len(c.agent.Calls(agentwire.DeleteKey)); n != 0 {
 		t.Fatalf("%d keys were deleted without --prune", n)
 	}
 	c.run("renew", "--due", "--prune")
 	var deleted []string
-	for _, call := range c.agent.Calls(wire.DeleteKey) {
-		var p wire.NameParameters
+	for _, call := range c.agent.Calls(agentwire.DeleteKey) {
+		var p agentwire.NameParameters
 		check(t, json.Unmarshal(call.Parameters, &p))
 		deleted = append(deleted, p.Name)
 	}

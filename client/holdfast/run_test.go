@@ -10,8 +10,8 @@ import (
 	"sync"
 	"testing"
 
-	"holdfast/agent/keys"
 	"holdfast/client/clienttest"
+	"holdfast/internal/keys"
 )
 
 // result is what a command line came to.

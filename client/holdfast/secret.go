@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
 )
 
 // maxSecret is the length of the longest secret, in bytes: a management key in hex.
@@ -134,7 +134,7 @@ func (s *secretSource) readManagementKey(ctx context.Context, a *app, prompt str
 	defer clear(text)
 	key := make([]byte, hex.DecodedLen(len(text)))
 	if _, err := hex.Decode(key, text); err != nil || len(key) != 16 && len(key) != 24 && len(key) != 32 {
-		return nil, &keys.Error{Kind: keys.BadRequest, Message: "a management key has 32, 48 or 64 hexadecimal digits"}
+		return nil, &fault.Error{Kind: fault.BadRequest, Message: "a management key has 32, 48 or 64 hexadecimal digits"}
 	}
 	return key, nil
 }

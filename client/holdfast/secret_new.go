@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"math/big"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/keys"
 )
 
 // readNew reads a new PIN or PUK of a card, twice from a terminal.

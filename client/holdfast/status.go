@@ -7,8 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"holdfast/agent/wire"
 	"holdfast/client"
+	"holdfast/internal/agentwire"
 )
 
 func (a *app) statusCommand() *cobra.Command {
@@ -41,7 +41,7 @@ func (a *app) statusCommand() *cobra.Command {
 	return cmd
 }
 
-func (m machine) statusRows(socket string, s wire.GetStatusReply) [][]string {
+func (m machine) statusRows(socket string, s agentwire.GetStatusReply) [][]string {
 	rows := [][]string{
 		{"agent", fmt.Sprintf("%s, %s mode, process %d, since %s", s.Version, s.Mode, s.PID, when(s.Started))},
 		{"socket", socket},
@@ -65,7 +65,7 @@ func (m machine) statusRows(socket string, s wire.GetStatusReply) [][]string {
 	return rows
 }
 
-func callerOf(c wire.Caller) string {
+func callerOf(c agentwire.Caller) string {
 	text := fmt.Sprintf("%s, process %d", person(c.User, c.UID), c.PID)
 	if c.User != "" {
 		text = fmt.Sprintf("%s (uid %d), process %d", c.User, c.UID, c.PID)
@@ -77,7 +77,7 @@ func callerOf(c wire.Caller) string {
 }
 
 // deviceRows shows what a device is, whether it works, and what to do if not.
-func deviceRows(d wire.Device) [][]string {
+func deviceRows(d agentwire.Device) [][]string {
 	name := d.Device
 	if name == pivBackend { // no card is known
 		name = "cards"
@@ -118,10 +118,10 @@ func deviceRows(d wire.Device) [][]string {
 	return rows
 }
 
-func abilities(can []wire.Capability) string {
+func abilities(can []agentwire.Capability) string {
 	list := make([]string, len(can))
 	for i, c := range can {
-		list[i] = algorithmOf(wire.Key{Algorithm: c.Algorithm, RSABits: c.RSABits})
+		list[i] = algorithmOf(agentwire.Key{Algorithm: c.Algorithm, RSABits: c.RSABits})
 	}
 	return strings.Join(list, ", ")
 }

@@ -6,24 +6,24 @@ import (
 	"os"
 	"strings"
 
-	agentwire "holdfast/agent/wire"
-	"holdfast/client/broker/wire"
 	"holdfast/client/profile"
-	"holdfast/client/socket"
+	"holdfast/internal/agentwire"
+	"holdfast/internal/brokerwire"
+	"holdfast/internal/dial"
 )
 
 // fullStatus is what `holdfast status --json` prints: the agent's status, and the
 // broker's where there is a broker.
 type fullStatus struct {
 	agentwire.GetStatusReply
-	Broker *wire.GetStatusReply `json:"broker,omitempty"`
+	Broker *brokerwire.GetStatusReply `json:"broker,omitempty"`
 }
 
 // brokerThere reports whether there should be a broker: somebody has made its
 // socket, or this user has profiles. Else nothing is said of it: most people have
 // none.
 func brokerThere() bool {
-	info, err := os.Stat(socket.Broker().Path())
+	info, err := os.Stat(dial.Broker().Path())
 	if err == nil && info.Mode().Type() == os.ModeSocket {
 		return true
 	}
@@ -32,7 +32,7 @@ func brokerThere() bool {
 }
 
 // brokerRows shows the broker, or why it does not answer.
-func brokerRows(s wire.GetStatusReply, err error) [][]string {
+func brokerRows(s brokerwire.GetStatusReply, err error) [][]string {
 	if err != nil {
 		p := explain(err)
 		return withHint([]string{"broker", p.message}, p.hint)
@@ -53,7 +53,7 @@ func brokerRows(s wire.GetStatusReply, err error) [][]string {
 }
 
 // profileRows shows what a profile leads to and what is open for it.
-func profileRows(p wire.Profile) [][]string {
+func profileRows(p brokerwire.Profile) [][]string {
 	if p.Server == "" { // its file cannot be read at all
 		return withHint([]string{"profile", p.Name + ": " + p.Fault}, p.Hint)
 	}
@@ -95,7 +95,7 @@ func (f *findings) broker(ctx context.Context, a *app) {
 		f.bad("broker", p.message, p.hint)
 		return
 	}
-	f.ok("broker", "%s in %s mode answers at %s; its proxy is at %s", s.Version, s.Mode, socket.Broker().Path(), orNowhere(s.Endpoint.Address))
+	f.ok("broker", "%s in %s mode answers at %s; its proxy is at %s", s.Version, s.Mode, dial.Broker().Path(), orNowhere(s.Endpoint.Address))
 	for _, n := range s.Notices {
 		f.note("broker", n.Message, n.Hint)
 	}
@@ -103,7 +103,7 @@ func (f *findings) broker(ctx context.Context, a *app) {
 }
 
 // profiles looks for those that cannot be used as they are.
-func (f *findings) profiles(list []wire.Profile) {
+func (f *findings) profiles(list []brokerwire.Profile) {
 	for _, p := range list {
 		if p.Fault != "" {
 			f.bad("profile "+p.Name, p.Fault, p.Hint)

@@ -5,10 +5,10 @@ import (
 	"strings"
 	"testing"
 
-	"holdfast/agent/keys"
-	"holdfast/client/broker/wire"
 	"holdfast/client/clienttest"
 	"holdfast/client/profile"
+	"holdfast/internal/brokerwire"
+	"holdfast/internal/fault"
 )
 
 func TestStatusOfTheBroker(t *testing.T) {
@@ -26,7 +26,7 @@ func TestStatusOfTheBroker(t *testing.T) {
 	broker := startBroker(t)
 	broker.Version, broker.Policy, broker.AgentSocket = "v9", "/etc/policy.yaml", "/run/a.sock"
 	broker.Endpoint.Key = "/state/loopback.key"
-	broker.Notices = []wire.Notice{{Message: "the key is in a file", Hint: "seal it"}}
+	broker.Notices = []brokerwire.Notice{{Message: "the key is in a file", Hint: "seal it"}}
 	c.run("status").want(t, 0, "agent", "v9, user mode", "/etc/policy.yaml", "/run/a.sock", "127.0.0.1:16500, key /state/loopback.key",
 		"the key is in a file", "hint: seal it")
 	var status fullStatus
@@ -34,12 +34,12 @@ func TestStatusOfTheBroker(t *testing.T) {
 	if status.Version != "test" || status.Broker == nil || status.Broker.Version != "v9" {
 		t.Errorf("--json: got %+v", status)
 	}
-	broker.fault = &keys.Error{Kind: keys.Denied, Message: "you may not ask", Hint: "be root"}
+	broker.fault = &fault.Error{Kind: fault.Denied, Message: "you may not ask", Hint: "be root"}
 	c.run("status").want(t, 0, "agent", "you may not ask", "hint: be root")
 }
 
 func TestProfileRows(t *testing.T) {
-	rows := brokerRows(wire.GetStatusReply{Profiles: []wire.Profile{
+	rows := brokerRows(brokerwire.GetStatusReply{Profiles: []brokerwire.Profile{
 		{
 			Name: "prod", Server: "https://api:6443", Key: "alice", Modes: []string{"proxy", "token"},
 			Connections: 1, Tickets: 2, Minted: 3, Signatures: 1, Fault: "the port is taken", Hint: "free it",
@@ -69,20 +69,20 @@ func TestDoctorOnTheBroker(t *testing.T) {
 		t.Errorf("without a broker: %+v", found)
 	}
 	broker := startBroker(t)
-	broker.Notices = []wire.Notice{{Message: "the key is in a file", Hint: "seal it"}}
+	broker.Notices = []brokerwire.Notice{{Message: "the key is in a file", Hint: "seal it"}}
 	a := &app{socket: agent.Socket, machine: m, patience: usualPatience()}
 	found, code := a.examine(t.Context())
 	if code != exitDone || !found.has(stateOK, "broker", "its proxy is at 127.0.0.1:16500") || !found.has(stateNote, "broker", "in a file") {
 		t.Errorf("got code %d and %+v", code, found)
 	}
-	broker.fault = &keys.Error{Kind: keys.Denied, Message: "you may not ask", Hint: "be root"}
+	broker.fault = &fault.Error{Kind: fault.Denied, Message: "you may not ask", Hint: "be root"}
 	found, code = a.examine(t.Context())
 	if code != exitFailed || !found.has(stateBad, "broker", "you may not ask") {
 		t.Errorf("got code %d and %+v", code, found)
 	}
 	wantHints(t, found)
 	found = nil
-	found.profiles([]wire.Profile{{Name: "prod"}, {Name: "bad", Fault: "bad.yaml:3: no", Hint: "mend it"}})
+	found.profiles([]brokerwire.Profile{{Name: "prod"}, {Name: "bad", Fault: "bad.yaml:3: no", Hint: "mend it"}})
 	if len(found) != 1 || !found.has(stateBad, "profile bad", "bad.yaml:3") {
 		t.Errorf("got %+v", found)
 	}

@@ -7,32 +7,32 @@ import (
 	"testing"
 	"time"
 
-	"holdfast/agent/wire"
 	"holdfast/client/clienttest"
+	"holdfast/internal/agentwire"
 )
 
 func TestStatus(t *testing.T) {
 	agent := clienttest.Start(t)
 	until, tries := time.Now().Add(time.Hour), 2
-	agent.Status.Caller = wire.Caller{UID: 1000, User: "alice", PID: 4711, Unit: "x.service"}
-	agent.Status.Notices = []wire.Notice{{Message: "a record is set aside", Hint: "mend it"}}
-	agent.Status.Devices[0] = wire.Device{
+	agent.Status.Caller = agentwire.Caller{UID: 1000, User: "alice", PID: 4711, Unit: "x.service"}
+	agent.Status.Notices = []agentwire.Notice{{Message: "a record is set aside", Hint: "mend it"}}
+	agent.Status.Devices[0] = agentwire.Device{
 		Backend: "tpm", Device: "swtpm:/x", State: "locked", Software: true, Reason: "too many wrong PINs", Hint: "wait",
 		LockedUntil: &until, TriesLeft: &tries, Maker: "IBM 1.2",
-		Can: []wire.Capability{{Algorithm: "ES256"}, {Algorithm: "RS256", RSABits: 2048}},
+		Can: []agentwire.Capability{{Algorithm: "ES256"}, {Algorithm: "RS256", RSABits: 2048}},
 	}
 	c := command{socket: agent.Socket}
 	c.run("status").want(t, 0, "user mode", agent.Socket, "alice (uid 1000), process 4711, unit x.service", "built-in", "/dev/null",
 		"swtpm:/x (SOFTWARE TPM: no hardware protects its keys)", "locked since", "until", "too many wrong PINs", "hint: wait",
 		"made by IBM 1.2", "makes ES256, RS256-2048", "2 wrong PINs", "a record is set aside", "hint: mend it")
-	var status wire.GetStatusReply
+	var status agentwire.GetStatusReply
 	check(t, json.Unmarshal([]byte(c.run("status", "--json").stdout), &status))
 	if status.Caller.User != "alice" || !status.Devices[0].Software {
 		t.Errorf("--json: got %+v", status)
 	}
 	tries = 1
 	c.run("status").want(t, 0, "1 wrong PIN until it locks")
-	agent.Status.Devices = []wire.Device{{Backend: "piv", Device: "card:7", State: "ready", Maker: "PIV 5.4.3", TriesLeft: &tries}, {Backend: "piv", Device: "piv", State: "absent"}}
+	agent.Status.Devices = []agentwire.Device{{Backend: "piv", Device: "card:7", State: "ready", Maker: "PIV 5.4.3", TriesLeft: &tries}, {Backend: "piv", Device: "piv", State: "absent"}}
 	c.run("status").want(t, 0, "device  card:7\n", "        PIV 5.4.3\n", "        PIN: 1 try left\n        hint: holdfast piv unblock", "device  cards\n")
 	agent.Status.Devices = nil
 	c.run("status").want(t, 0, "device  none")

@@ -12,9 +12,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"holdfast/agent/keys"
-	"holdfast/agent/wire"
 	"holdfast/client/clienttest"
+	"holdfast/internal/agentwire"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
 )
 
 // pty is a terminal and the person in front of it.
@@ -97,7 +98,7 @@ func TestCreateWithPIN(t *testing.T) {
 	p.command(t, agent.Socket).run("key", "create", "bob", "--purpose", "tls-client", "--pin").want(t, 1, "4 to 32 bytes")
 
 	command{socket: agent.Socket, stdin: "abcd"}.run("key", "create", "carol", "--purpose", "tls-client", "--pin-fd", "0").want(t, 0, "PIN wanted")
-	if n := len(agent.Calls(wire.CreateKey)); n != 2 {
+	if n := len(agent.Calls(agentwire.CreateKey)); n != 2 {
 		t.Errorf("%d keys were made, want 2", n)
 	}
 }
@@ -113,7 +114,7 @@ func TestDeleteOnTerminal(t *testing.T) {
 	p.answer(t, "Delete key alice? There is no copy of it anywhere. [y/N] ", "y\n")
 	p.command(t, agent.Socket).run("key", "delete", "alice").want(t, 0)
 	agent.AddKey("bob", keys.TLSClient, keys.ES256)
-	agent.Change("bob", func(k *wire.Key) { k.Place = &wire.Place{Card: 7, Slot: "9a"} })
+	agent.Change("bob", func(k *agentwire.Key) { k.Place = &agentwire.Place{Card: 7, Slot: "9a"} })
 	p = openPTY(t)
 	p.answer(t, "The agent forgets it; it stays in slot 9a of card 7 until it is overwritten. [y/N] ", "y\n")
 	const kept = "note: slot 9a of card 7 keeps the key, which other programs may use with the card's PIN"
@@ -121,11 +122,11 @@ func TestDeleteOnTerminal(t *testing.T) {
 		t.Errorf("got %+v", got)
 	}
 	agent.AddKey("carol", keys.TLSClient, keys.ES256)
-	agent.Change("carol", func(k *wire.Key) { k.Place = &wire.Place{Card: 7, Slot: "9a"} })
+	agent.Change("carol", func(k *agentwire.Key) { k.Place = &agentwire.Place{Card: 7, Slot: "9a"} })
 	if got := (command{socket: agent.Socket}).run("key", "delete", "carol", "--yes"); got.code != 0 || !strings.Contains(got.stderr, kept) {
 		t.Errorf("with --yes: got %+v", got)
 	}
-	if n := len(agent.Calls(wire.DeleteKey)); n != 3 {
+	if n := len(agent.Calls(agentwire.DeleteKey)); n != 3 {
 		t.Errorf("deleted %d times, want three times", n)
 	}
 }
@@ -181,7 +182,7 @@ func TestAlive(t *testing.T) {
 	}
 	p.waitFor(t, "making an RSA key inside the device … 0 s")
 	p.waitFor(t, "\x1b[K")
-	agent.Fail(wire.CreateKey, &keys.Error{Kind: keys.Busy, Message: "busy"})
+	agent.Fail(agentwire.CreateKey, &fault.Error{Kind: fault.Busy, Message: "busy"})
 	if got := (command{socket: agent.Socket}).run(append(args[2:], "RS256")...); strings.Contains(got.stderr, "making") {
 		t.Errorf("where nobody watches: got %q", got.stderr)
 	}

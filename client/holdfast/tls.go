@@ -11,8 +11,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"holdfast/agent/keys"
 	"holdfast/client"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
 )
 
 // connectOptions is what `tls connect` was given.
@@ -129,8 +130,8 @@ func (s *session) use(ctx context.Context, c *client.Client, name string, cfg *t
 		return err
 	}
 	if p := k.Info().Purpose; p != string(keys.TLSClient) {
-		return &keys.Error{
-			Kind: keys.WrongPurpose, Message: fmt.Sprintf("key %s is for %s and cannot log in", name, p),
+		return &fault.Error{
+			Kind: fault.WrongPurpose, Message: fmt.Sprintf("key %s is for %s and cannot log in", name, p),
 			Hint: "holdfast key create NAME --purpose tls-client makes one that can",
 		}
 	}

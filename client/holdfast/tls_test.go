@@ -11,9 +11,10 @@ import (
 	"testing"
 	"time"
 
-	"holdfast/agent/keys"
-	"holdfast/agent/wire"
 	"holdfast/client/clienttest"
+	"holdfast/internal/agentwire"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
 )
 
 // rig is an agent with a certified key alice, a CA, and a server.
@@ -34,7 +35,7 @@ func newRig(t *testing.T) *rig {
 	k := r.agent.AddKey("alice", keys.TLSClient, keys.ES256)
 	public, err := keys.ParsePublic(k.PublicKey)
 	check(t, err)
-	r.agent.Change("alice", func(k *wire.Key) { k.Chain, k.TLS12 = [][]byte{r.ca.IssueFor("alice", public)}, true })
+	r.agent.Change("alice", func(k *agentwire.Key) { k.Chain, k.TLS12 = [][]byte{r.ca.IssueFor("alice", public)}, true })
 	r.config = &tls.Config{
 		Certificates: []tls.Certificate{r.ca.Server()}, ClientCAs: r.ca.Pool(), ClientAuth: tls.RequireAndVerifyClientCert,
 	}
@@ -203,7 +204,7 @@ func TestServerNotVerified(t *testing.T) {
 		r := newRig(t)
 		got := r.connect(t, test.o, "")
 		wantReport(t, got, 1, test.want...)
-		if n := len(r.agent.Calls(wire.SignTLSClient)); n != 0 {
+		if n := len(r.agent.Calls(agentwire.SignTLSClient)); n != 0 {
 			t.Errorf("%s: the key signed", name)
 		}
 	}
@@ -217,15 +218,15 @@ func TestConnectKeyFaults(t *testing.T) {
 		code  int
 		want  string
 	}{
-		"denied":         {func(r *rig) { r.fail(keys.Denied) }, asAlice(), 4, "error: fact"},
-		"PIN wanted":     {func(r *rig) { r.fail(keys.PINRequired) }, asAlice(), 5, "error: fact"},
-		"device failed":  {func(r *rig) { r.fail(keys.DeviceFailed) }, asAlice(), 1, "error: fact"},
+		"denied":         {func(r *rig) { r.fail(fault.Denied) }, asAlice(), 4, "error: fact"},
+		"PIN wanted":     {func(r *rig) { r.fail(fault.PINRequired) }, asAlice(), 5, "error: fact"},
+		"device failed":  {func(r *rig) { r.fail(fault.DeviceFailed) }, asAlice(), 1, "error: fact"},
 		"no such key":    {func(*rig) {}, connectOptions{key: "bob"}, 4, "no key"},
 		"no key's name":  {func(*rig) {}, connectOptions{key: "../bob"}, 2, "not a key name"},
-		"no certificate": {func(r *rig) { r.agent.Change("alice", func(k *wire.Key) { k.Chain = nil }) }, asAlice(), 1, "has no certificate"},
+		"no certificate": {func(r *rig) { r.agent.Change("alice", func(k *agentwire.Key) { k.Chain = nil }) }, asAlice(), 1, "has no certificate"},
 		"a server's key": {func(r *rig) { r.agent.AddKey("www", keys.TLSServer, keys.ES256) }, connectOptions{key: "www"}, 1, "cannot log in"},
 		"too old a TLS": {func(r *rig) {
-			r.agent.Change("alice", func(k *wire.Key) { k.TLS12 = false })
+			r.agent.Change("alice", func(k *agentwire.Key) { k.TLS12 = false })
 			r.config.MaxVersion = tls.VersionTLS12
 		}, asAlice(), 1, "signs TLS 1.3 only"},
 		"nobody asks": {func(r *rig) { r.config.ClientAuth = tls.NoClientCert }, asAlice(), 1, "did not ask for a client certificate"},
@@ -240,8 +241,8 @@ func TestConnectKeyFaults(t *testing.T) {
 	}
 }
 
-func (r *rig) fail(kind keys.Kind) {
-	r.agent.Fail(wire.SignTLSClient, &keys.Error{Kind: kind, Message: "fact", Hint: "hint"})
+func (r *rig) fail(kind fault.Kind) {
+	r.agent.Fail(agentwire.SignTLSClient, &fault.Error{Kind: kind, Message: "fact", Hint: "hint"})
 }
 
 func TestConnectNobody(t *testing.T) {

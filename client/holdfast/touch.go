@@ -4,13 +4,13 @@ import (
 	"context"
 	"fmt"
 
-	"holdfast/agent/keys"
-	"holdfast/agent/wire"
 	"holdfast/client"
+	"holdfast/internal/agentwire"
+	"holdfast/internal/keys"
 )
 
 // touchWanted tells the person that a signature waits for them.
-func (a *app) touchWanted(k wire.Key) {
+func (a *app) touchWanted(k agentwire.Key) {
 	where := "the security key"
 	if k.Place != nil {
 		where = fmt.Sprintf("card %d", k.Place.Card)
@@ -21,10 +21,10 @@ func (a *app) touchWanted(k wire.Key) {
 
 // expectTouch has the person told when a call about a key that was not there before
 // waits for a touch, until done is called.
-func (a *app) expectTouch(ctx context.Context, c *client.Client, name string, on *wire.OnCard) (done func()) {
-	k := wire.Key{Name: name}
+func (a *app) expectTouch(ctx context.Context, c *client.Client, name string, on *agentwire.OnCard) (done func()) {
+	k := agentwire.Key{Name: name}
 	if on != nil {
-		k.Place = &wire.Place{Card: on.Card}
+		k.Place = &agentwire.Place{Card: on.Card}
 	}
 	return c.AwaitTouch(ctx, name, func() { a.touchWanted(k) })
 }

@@ -7,9 +7,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"holdfast/agent/keys"
-	"holdfast/agent/wire"
 	"holdfast/client"
+	"holdfast/internal/agentwire"
+	"holdfast/internal/fault"
 )
 
 // unlockOptions is what `unlock` was given.
@@ -50,7 +50,7 @@ session's desktop or terminal.`,
 // unlock gets the PIN of a key from the person, or lets the agent do so.
 func (a *app) unlock(ctx context.Context, c *client.Client, o *unlockOptions, name string) error {
 	unlock := func(pin []byte) error {
-		reply, err := c.Unlock(ctx, wire.UnlockKeyParameters{Name: name, PIN: pin, Seconds: o.seconds})
+		reply, err := c.Unlock(ctx, agentwire.UnlockKeyParameters{Name: name, PIN: pin, Seconds: o.seconds})
 		if err == nil {
 			fmt.Fprintf(a.stdout, "%s is unlocked until %s\n", name, when(reply.UnlockedUntil))
 		}
@@ -69,7 +69,7 @@ func (a *app) unlock(ctx context.Context, c *client.Client, o *unlockOptions, na
 // notAsked gives the error of an agent that could not ask another hint than to do
 // what was just done.
 func (o *unlockOptions) notAsked(err error) error {
-	e, fromAgent := keys.AsError(err)
+	e, fromAgent := fault.AsError(err)
 	if !fromAgent || !strings.Contains(e.Hint, "holdfast unlock") {
 		return err
 	}

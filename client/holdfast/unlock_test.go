@@ -10,16 +10,16 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"holdfast/agent/keys"
-	"holdfast/agent/wire"
 	"holdfast/client/clienttest"
+	"holdfast/internal/agentwire"
+	"holdfast/internal/fault"
 )
 
 // withLockedAlice is withAlice for a key with a PIN.
 func withLockedAlice(t *testing.T) (*clienttest.Agent, command) {
 	t.Helper()
 	agent, c := withAlice(t)
-	agent.Change("alice", func(k *wire.Key) { k.PIN = true })
+	agent.Change("alice", func(k *agentwire.Key) { k.PIN = true })
 	return agent, c
 }
 
@@ -28,8 +28,8 @@ func TestUnlockOnTerminal(t *testing.T) {
 	p := openPTY(t)
 	p.answer(t, "PIN for key alice: ", clienttest.PIN+"\n")
 	p.command(t, agent.Socket).run("unlock", "alice", "--seconds", "60").want(t, 0, "alice is unlocked until")
-	var sent wire.UnlockKeyParameters
-	check(t, json.Unmarshal(agent.Calls(wire.UnlockKey)[0].Parameters, &sent))
+	var sent agentwire.UnlockKeyParameters
+	check(t, json.Unmarshal(agent.Calls(agentwire.UnlockKey)[0].Parameters, &sent))
 	if string(sent.PIN) != clienttest.PIN || sent.Seconds != 60 {
 		t.Errorf("got %+v on the wire", sent)
 	}
@@ -71,8 +71,8 @@ func TestUnlockWithoutTerminal(t *testing.T) {
 	p := openPTY(t)
 	p.answer(t)
 	p.command(t, agent.Socket).run("unlock", "alice", "--pinentry").want(t, 0, "alice is unlocked until")
-	for _, call := range agent.Calls(wire.UnlockKey) {
-		var sent wire.UnlockKeyParameters
+	for _, call := range agent.Calls(agentwire.UnlockKey) {
+		var sent agentwire.UnlockKeyParameters
 		check(t, json.Unmarshal(call.Parameters, &sent))
 		if sent.PIN != nil || sent.Name != "alice" {
 			t.Errorf("got %+v on the wire", sent)
@@ -100,10 +100,10 @@ func TestUnlockAgain(t *testing.T) {
 	p = openPTY(t)
 	p.answer(t, "alice: ", "1\n", "alice: ", "1\n", "alice: ", "1\n", "alice: ", "1\n", "alice: ", "1\n")
 	p.command(t, agent.Socket).run("unlock", "alice").want(t, 1, "4 to 32 bytes")
-	if n := len(agent.Calls(wire.UnlockKey)); n != 3 {
+	if n := len(agent.Calls(agentwire.UnlockKey)); n != 3 {
 		t.Errorf("%d PINs were sent, want 3", n)
 	}
-	agent.Fail(wire.UnlockKey, &keys.Error{Kind: keys.PINBlocked, Message: "too many"})
+	agent.Fail(agentwire.UnlockKey, &fault.Error{Kind: fault.PINBlocked, Message: "too many"})
 	p = openPTY(t)
 	p.answer(t, "alice: ", "1357\n")
 	p.command(t, agent.Socket).run("unlock", "alice").want(t, 5, "too many")
@@ -114,14 +114,14 @@ func cardTries(agent *clienttest.Agent, tries int) { agent.Cards[0].PINTries = &
 
 func TestUnlockCard(t *testing.T) {
 	agent, _, _ := withAliceOnCard(t)
-	agent.Change("alice", func(k *wire.Key) { k.PIN = true })
+	agent.Change("alice", func(k *agentwire.Key) { k.PIN = true })
 	p := openPTY(t)
 	p.answer(t, "PIN of card 7, for key alice (3 tries left): ", "12345\n", "left): ", "1357\n", "left): ", "\n")
 	p.command(t, agent.Socket).run("unlock", "alice").want(t, 5, "6 to 8 digits, letters or signs", "no PIN was entered")
-	if n := len(agent.Calls(wire.UnlockKey)); n != 0 {
+	if n := len(agent.Calls(agentwire.UnlockKey)); n != 0 {
 		t.Errorf("%d malformed PINs were sent", n)
 	}
-	agent.Fail(wire.ListCards, &keys.Error{Kind: keys.Denied, Message: "not you"})
+	agent.Fail(agentwire.ListCards, &fault.Error{Kind: fault.Denied, Message: "not you"})
 	p = openPTY(t)
 	p.answer(t, "PIN of card 7, for key alice: ", "\n")
 	p.command(t, agent.Socket).run("unlock", "alice").want(t, 5, "no PIN was entered")
@@ -134,7 +134,7 @@ func TestUnlockInVain(t *testing.T) {
 		code  int
 		texts []string
 	}{
-		"no PIN":    {func(a *clienttest.Agent) { a.Change("alice", func(k *wire.Key) { k.PIN = false }) }, 5, []string{"nobody to ask"}},
+		"no PIN":    {func(a *clienttest.Agent) { a.Change("alice", func(k *agentwire.Key) { k.PIN = false }) }, 5, []string{"nobody to ask"}},
 		"elsewhere": {func(a *clienttest.Agent) { a.Cards[0].Serial = 8 }, 1, []string{"key alice is on card 7, which is in no reader", "hint: insert card 7"}},
 		"no reader": {func(a *clienttest.Agent) { a.Cards = nil }, 1, []string{"which is in no reader"}},
 		"in use": {func(a *clienttest.Agent) {
@@ -143,13 +143,15 @@ func TestUnlockInVain(t *testing.T) {
 		"blocked":      {func(a *clienttest.Agent) { cardTries(a, 0) }, 5, []string{"the PIN of card 7 is blocked", "hint: holdfast piv unblock"}},
 		"the last try": {func(a *clienttest.Agent) { cardTries(a, 1) }, 5, []string{"one try of its PIN left", "hint: holdfast piv unblock"}},
 		"no pcscd": {func(a *clienttest.Agent) {
-			a.Fail(wire.ListCards, &keys.Error{Kind: keys.DeviceAbsent, Message: "no pcscd"})
+			a.Fail(agentwire.ListCards, &fault.Error{Kind: fault.DeviceAbsent, Message: "no pcscd"})
 		}, 1, []string{"no pcscd"}},
-		"no such key": {func(a *clienttest.Agent) { a.Fail(wire.GetKey, &keys.Error{Kind: keys.Denied, Message: "no such key"}) }, 4, []string{"no such key"}},
+		"no such key": {func(a *clienttest.Agent) {
+			a.Fail(agentwire.GetKey, &fault.Error{Kind: fault.Denied, Message: "no such key"})
+		}, 4, []string{"no such key"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			agent, _, path := withAliceOnCard(t)
-			agent.Change("alice", func(k *wire.Key) { k.PIN = true })
+			agent.Change("alice", func(k *agentwire.Key) { k.PIN = true })
 			test.spoil(agent)
 			p := openPTY(t)
 			p.answer(t)
@@ -160,7 +162,7 @@ func TestUnlockInVain(t *testing.T) {
 			if seen := p.seen.String(); seen != "" {
 				t.Errorf("the terminal asks %q", seen)
 			}
-			if n := len(agent.Calls(wire.InstallCertificate)); n != 0 {
+			if n := len(agent.Calls(agentwire.InstallCertificate)); n != 0 {
 				t.Errorf("%d certificates were stored", n)
 			}
 		})

@@ -13,7 +13,7 @@ import (
 	"strings"
 	"time"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/keys"
 )
 
 // MaxName is the longest name of a profile, in bytes: with [Domain] behind it, it

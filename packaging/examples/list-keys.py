@@ -2,7 +2,7 @@
 """Lists the keys that the holdfast agent shows to the caller.
 
 The agent speaks varlink: one JSON object, ended by a NUL byte, each way over a
-Unix stream socket. The methods are in client/varlink/io.holdfast.Agent.varlink.
+Unix stream socket. The methods are in internal/agentwire/io.holdfast.Agent.varlink.
 """
 import json
 import os

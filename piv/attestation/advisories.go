@@ -3,7 +3,7 @@ package attestation
 import (
 	"fmt"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/keys"
 )
 
 // A Note is one fact that the owner of a YubiKey should know, and the next step.

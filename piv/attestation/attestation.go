@@ -22,10 +22,11 @@ import (
 	"errors"
 	"fmt"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
 )
 
-// What errors.Is finds in an [keys.Error] of Verify, besides its kind.
+// What errors.Is finds in an [fault.Error] of Verify, besides its kind.
 var (
 	// ErrNotGenuine: the certificate in slot f9 leads to no trusted root. That
 	// is so for a card that is not a YubiKey, and for a YubiKey whose slot f9 its
@@ -60,7 +61,7 @@ type Expected struct {
 // Verify returns what a YubiKey has stated about a key if slotCert, DER, is such
 // a statement, signed by the key of f9, DER, whose chain leads to one of roots,
 // and if it says all that was expected. Otherwise it returns no statement and a
-// [keys.Error]: key-mismatch when the statement is not genuine or about
+// [fault.Error]: key-mismatch when the statement is not genuine or about
 // something else, bad-request when it is malformed or too long (4 KiB each) or
 // the expectation is incomplete, unsupported when the key is weak. Its cause is
 // one of this package's errors where these fit.
@@ -122,7 +123,7 @@ func VerifyAttester(f9 []byte, roots Roots) error {
 func (e Expected) check() ([]byte, error) {
 	public, err := keys.ParsePublic(e.Public)
 	if err != nil {
-		return nil, &keys.Error{Kind: keys.BadRequest, Message: "a statement was to be compared with no usable public key", Err: err}
+		return nil, &fault.Error{Kind: fault.BadRequest, Message: "a statement was to be compared with no usable public key", Err: err}
 	}
 	if _, err := keys.ParseSlot(e.Slot); err != nil {
 		return nil, err
@@ -131,11 +132,11 @@ func (e Expected) check() ([]byte, error) {
 		return nil, err
 	}
 	if e.Serial == 0 {
-		return nil, &keys.Error{Kind: keys.BadRequest, Message: "a statement was to be compared with no serial number"}
+		return nil, &fault.Error{Kind: fault.BadRequest, Message: "a statement was to be compared with no serial number"}
 	}
 	if !pinPolicies(e.PINPolicy) || !touchPolicies(e.TouchPolicy) {
-		return nil, &keys.Error{
-			Kind: keys.BadRequest, Message: fmt.Sprintf("a statement was to be compared with the policies %.20q and %.20q", e.PINPolicy, e.TouchPolicy),
+		return nil, &fault.Error{
+			Kind: fault.BadRequest, Message: fmt.Sprintf("a statement was to be compared with the policies %.20q and %.20q", e.PINPolicy, e.TouchPolicy),
 		}
 	}
 	return x509.MarshalPKIXPublicKey(public)
@@ -168,7 +169,7 @@ const (
 )
 
 func mismatch(fact, hint string) error {
-	return &keys.Error{Kind: keys.KeyMismatch, Message: fact, Hint: hint, Err: ErrMismatch}
+	return &fault.Error{Kind: fault.KeyMismatch, Message: fact, Hint: hint, Err: ErrMismatch}
 }
 
 // checkSound refuses keys that are genuine and yet anybody's: RSA keys of some
@@ -188,5 +189,5 @@ func checkSound(said Statement, statement, signer *x509.Certificate) error {
 }
 
 func weak(fact string) error {
-	return &keys.Error{Kind: keys.Unsupported, Message: fact, Hint: "make an ES256 key, or use a newer YubiKey", Err: ErrWeak}
+	return &fault.Error{Kind: fault.Unsupported, Message: fact, Hint: "make an ES256 key, or use a newer YubiKey", Err: ErrWeak}
 }

@@ -10,7 +10,8 @@ import (
 	"sync"
 	"testing"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
 	"holdfast/piv/attestation"
 )
 
@@ -91,7 +92,7 @@ func TestVerifyWantsAllThatIsCompared(t *testing.T) {
 	} {
 		s := newScene(t)
 		change(&s.want)
-		if got, err := s.verify(); keys.KindOf(err) != keys.BadRequest || got.Slot != "" {
+		if got, err := s.verify(); fault.KindOf(err) != fault.BadRequest || got.Slot != "" {
 			t.Errorf("%s: got %+v, %v; want bad-request", name, got, err)
 		}
 	}
@@ -102,7 +103,7 @@ func TestStatementWithoutSerialNumber(t *testing.T) {
 	s := newScene(t)
 	s.card.says(7, nil)
 	got, err := s.verify()
-	refused(t, got, err, keys.BadRequest, "no serial number")
+	refused(t, got, err, fault.BadRequest, "no serial number")
 
 	s = newScene(t)
 	s.card.says(7, nil)
@@ -115,7 +116,7 @@ func TestStatementWithoutSerialNumber(t *testing.T) {
 	s.slot = nil
 	s.card.says(7, mustDER(t, 1))
 	got, err = s.verify()
-	refused(t, got, err, keys.KeyMismatch, fmt.Sprintf("of card 1, not of card %d", serial))
+	refused(t, got, err, fault.KeyMismatch, fmt.Sprintf("of card 1, not of card %d", serial))
 }
 
 func mustDER(t testing.TB, value any) []byte {

@@ -5,7 +5,7 @@ import (
 	"crypto/x509"
 	"testing"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
 	"holdfast/piv/attestation"
 )
 
@@ -20,14 +20,14 @@ func TestVerifyAttester(t *testing.T) {
 	for name, test := range map[string]struct {
 		f9    []byte
 		roots attestation.Roots
-		kind  keys.Kind
+		kind  fault.Kind
 		fact  string
 	}{
-		"none":            {nil, s.roots, keys.BadRequest, "no attestation certificate"},
-		"no certificate":  {[]byte("f9"), s.roots, keys.BadRequest, "not a certificate"},
-		"not trusted":     {s.card.f9.cert.Raw, attestation.Genuine(), keys.KeyMismatch, "no root that is trusted"},
-		"ended":           {issue(t, "old", s.root, ecKey(t, elliptic.P256()), ended).cert.Raw, s.roots, keys.KeyMismatch, ""},
-		"signs no others": {leaf.cert.Raw, s.roots, keys.KeyMismatch, "may sign"},
+		"none":            {nil, s.roots, fault.BadRequest, "no attestation certificate"},
+		"no certificate":  {[]byte("f9"), s.roots, fault.BadRequest, "not a certificate"},
+		"not trusted":     {s.card.f9.cert.Raw, attestation.Genuine(), fault.KeyMismatch, "no root that is trusted"},
+		"ended":           {issue(t, "old", s.root, ecKey(t, elliptic.P256()), ended).cert.Raw, s.roots, fault.KeyMismatch, ""},
+		"signs no others": {leaf.cert.Raw, s.roots, fault.KeyMismatch, "may sign"},
 	} {
 		refused(t, attestation.Statement{}, attestation.VerifyAttester(test.f9, test.roots), test.kind, test.fact)
 		if t.Failed() {

@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/keys"
 	"holdfast/piv/attestation"
 )
 

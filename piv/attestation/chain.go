@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
 )
 
 // maxCertificate is how long a certificate from a card may be, in bytes: a PIV
@@ -25,8 +25,8 @@ func parseBoth(slotCert, f9 []byte) (statement, signer *x509.Certificate, err er
 // parseSigner reads the certificate of the card's attestation key.
 func parseSigner(f9 []byte) (*x509.Certificate, error) {
 	if len(f9) == 0 {
-		return nil, &keys.Error{
-			Kind: keys.BadRequest, Message: "the card has no attestation certificate in slot f9",
+		return nil, &fault.Error{
+			Kind: fault.BadRequest, Message: "the card has no attestation certificate in slot f9",
 			Hint: "it cannot be put back: use another YubiKey, or make the key unattested",
 		}
 	}
@@ -50,7 +50,7 @@ func parse(what string, der []byte) (*x509.Certificate, error) {
 }
 
 func malformed(fact string, cause error) error {
-	return &keys.Error{Kind: keys.BadRequest, Message: fact, Hint: hintForged, Err: cause}
+	return &fault.Error{Kind: fault.BadRequest, Message: fact, Hint: hintForged, Err: cause}
 }
 
 // checkSigned returns an error unless signer's key may sign statements and has
@@ -89,8 +89,8 @@ func checkSigner(signer *x509.Certificate) error {
 }
 
 func otherSigner(cause error) error {
-	return &keys.Error{
-		Kind: keys.KeyMismatch, Message: "the statement was not signed by the key of the card's attestation certificate",
+	return &fault.Error{
+		Kind: fault.KeyMismatch, Message: "the statement was not signed by the key of the card's attestation certificate",
 		Hint: "the two are of different cards: plug in one card at a time, and try again", Err: cause,
 	}
 }
@@ -135,8 +135,8 @@ func notGenuine(fact string, cause error) error {
 	if cause != nil {
 		err = fmt.Errorf("%w: %w", ErrNotGenuine, cause)
 	}
-	return &keys.Error{
-		Kind: keys.KeyMismatch, Message: fact, Err: err,
+	return &fault.Error{
+		Kind: fault.KeyMismatch, Message: fact, Err: err,
 		Hint: "if slot f9 was given a certificate of your own, name its root with 'piv-roots' in agent.yaml; else use another YubiKey",
 	}
 }
@@ -152,8 +152,8 @@ func inForce(what string, cert *x509.Certificate) error {
 	default:
 		return nil
 	}
-	return &keys.Error{
-		Kind: keys.KeyMismatch, Message: fact, Err: ErrExpired,
+	return &fault.Error{
+		Kind: fault.KeyMismatch, Message: fact, Err: ErrExpired,
 		Hint: "check this machine's clock; Yubico's certificates last until 2050 and longer",
 	}
 }

@@ -6,14 +6,14 @@ import (
 	"strconv"
 	"strings"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
 )
 
 // Firmware is a YubiKey's firmware version.
 type Firmware struct{ Major, Minor, Patch uint8 }
 
 // ParseFirmware reads a version such as 5.4.3: three decimal numbers up to 255,
-// written the shortest way. Anything else is a bad-request [keys.Error].
+// written the shortest way. Anything else is a bad-request [fault.Error].
 func ParseFirmware(s string) (Firmware, error) {
 	var numbers [3]uint8
 	parts := strings.SplitN(s, ".", 4)
@@ -24,7 +24,7 @@ func ParseFirmware(s string) (Firmware, error) {
 		numbers[i] = uint8(n)
 	}
 	if !ok {
-		return Firmware{}, &keys.Error{Kind: keys.BadRequest, Message: fmt.Sprintf("%.20q is not a firmware version", s), Hint: "three numbers, such as 5.4.3"}
+		return Firmware{}, &fault.Error{Kind: fault.BadRequest, Message: fmt.Sprintf("%.20q is not a firmware version", s), Hint: "three numbers, such as 5.4.3"}
 	}
 	return Firmware{numbers[0], numbers[1], numbers[2]}, nil
 }

@@ -5,7 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
 	"holdfast/piv/attestation"
 )
 
@@ -22,7 +23,7 @@ func TestParseFirmware(t *testing.T) {
 		"", "5", "5.4", "5.4.", ".5.4", "5..4", "5.4.3.2", "5.4.3 ", " 5.4.3", "5.4.-3", "5.+4.3", "5.04.3", "00.4.3", "256.4.3", "5.4.3\n",
 		"5.4.x", "5,4,3", "0x5.4.3", "5.4.1_0", "5.4.99999999999999999999", strings.Repeat("1.", 1<<16),
 	} {
-		if got, err := attestation.ParseFirmware(s); keys.KindOf(err) != keys.BadRequest || got != (attestation.Firmware{}) {
+		if got, err := attestation.ParseFirmware(s); fault.KindOf(err) != fault.BadRequest || got != (attestation.Firmware{}) {
 			t.Errorf("%.20q: got %+v, %v", s, got, err)
 		}
 	}

@@ -5,7 +5,8 @@ import (
 	"crypto/x509"
 	"testing"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
 	"holdfast/piv/attestation"
 )
 
@@ -26,7 +27,7 @@ func FuzzParseStatement(f *testing.F) {
 	f.Fuzz(func(t *testing.T, der []byte) {
 		s, err := attestation.ParseStatement(der)
 		if err != nil {
-			if keys.KindOf(err) != keys.BadRequest {
+			if fault.KindOf(err) != fault.BadRequest {
 				t.Errorf("got %v, want bad-request", err)
 			}
 			return
@@ -76,7 +77,7 @@ func FuzzWith(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, file []byte) {
-		if _, err := attestation.Genuine().With(file); err != nil && keys.KindOf(err) != keys.BadRequest {
+		if _, err := attestation.Genuine().With(file); err != nil && fault.KindOf(err) != fault.BadRequest {
 			t.Errorf("got %v, want bad-request", err)
 		}
 	})
@@ -96,7 +97,7 @@ func FuzzParseFirmware(f *testing.F) {
 		if err == nil && v.String() != s {
 			t.Errorf("%q was read as %s", s, v)
 		}
-		if err != nil && keys.KindOf(err) != keys.BadRequest {
+		if err != nil && fault.KindOf(err) != fault.BadRequest {
 			t.Errorf("%q: got %v, want bad-request", s, err)
 		}
 		if v.Less(v) {

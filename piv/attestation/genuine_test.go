@@ -11,7 +11,7 @@ import (
 	"slices"
 	"testing"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/keys"
 	"holdfast/piv/attestation"
 )
 

@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"time"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
 )
 
 // Yubico's roots, one for each generation: PIV Root CA 263751, the U2F Root CA
@@ -43,7 +43,7 @@ func Genuine() Roots {
 
 // With returns r and the certificates of file, PEM, all of which are trusted
 // like Yubico's: for YubiKeys whose slot f9 has a certificate of their owner's.
-// It is a bad-request [keys.Error] when the file holds anything else than
+// It is a bad-request [fault.Error] when the file holds anything else than
 // authorities' certificates, none, or more than 16.
 func (r Roots) With(file []byte) (Roots, error) {
 	if len(file) > MaxRootsFile {
@@ -101,8 +101,8 @@ func authority(block *pem.Block) (*x509.Certificate, error) {
 }
 
 func badRoots(fact string, cause error) error {
-	return &keys.Error{
-		Kind: keys.BadRequest, Message: fact, Err: cause,
+	return &fault.Error{
+		Kind: fault.BadRequest, Message: fact, Err: cause,
 		Hint: fmt.Sprintf("PEM blocks of type CERTIFICATE with CA:TRUE, 1 to %d", maxRoots),
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"errors"
 	"testing"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
 	"holdfast/piv/attestation"
 )
 
@@ -82,7 +82,7 @@ func TestWithRefuses(t *testing.T) {
 		"nothing but its bounds":      []byte("-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n"),
 	} {
 		got, err := attestation.Genuine().With(file)
-		if keys.KindOf(err) != keys.BadRequest || got != (attestation.Roots{}) {
+		if fault.KindOf(err) != fault.BadRequest || got != (attestation.Roots{}) {
 			t.Errorf("%s: got %v, want bad-request", name, err)
 		}
 	}

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/keys"
 )
 
 // A Statement is what a YubiKey says about a key that it made.
@@ -72,7 +72,7 @@ func extensionOf(cert *x509.Certificate, n int) (value []byte, found bool) {
 }
 
 // ParseStatement reads a statement, DER, of at most 4 KiB, to show what it says.
-// It verifies nothing, not even who signed it. An [keys.Error] is bad-request.
+// It verifies nothing, not even who signed it. An [fault.Error] is bad-request.
 func ParseStatement(der []byte) (Statement, error) {
 	cert, err := parse("statement", der)
 	if err != nil {

@@ -6,7 +6,8 @@ import (
 	"math/big"
 	"testing"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
 	"holdfast/piv/attestation"
 )
 
@@ -70,9 +71,9 @@ func TestMalformedStatements(t *testing.T) {
 			s := newScene(t)
 			c.change(s.card)
 			got, err := s.verify()
-			refused(t, got, err, keys.BadRequest, c.fact)
+			refused(t, got, err, fault.BadRequest, c.fact)
 			got, err = attestation.ParseStatement(s.slot)
-			refused(t, got, err, keys.BadRequest, c.fact)
+			refused(t, got, err, fault.BadRequest, c.fact)
 		})
 	}
 }
@@ -143,5 +144,5 @@ func TestParseStatementOfUnknownKey(t *testing.T) {
 		t.Fatal("no such key in the statement")
 	}
 	got, err := attestation.ParseStatement(unknown)
-	refused(t, got, err, keys.BadRequest, "a key of an unknown kind")
+	refused(t, got, err, fault.BadRequest, "a key of an unknown kind")
 }

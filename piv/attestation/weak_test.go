@@ -8,7 +8,7 @@ import (
 	"math/big"
 	"testing"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
 	"holdfast/piv/attestation"
 )
 
@@ -80,7 +80,7 @@ func TestVerifyRefusesWeakKeys(t *testing.T) {
 			s := newScene(t)
 			c.change(s)
 			got, err := s.verify()
-			refused(t, got, err, keys.Unsupported, c.fact)
+			refused(t, got, err, fault.Unsupported, c.fact)
 			if !errors.Is(err, attestation.ErrWeak) {
 				t.Errorf("%v is not ErrWeak", err)
 			}

@@ -7,7 +7,7 @@ import (
 
 	"github.com/go-piv/piv-go/v2/piv"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/keys"
 	"holdfast/test/pivcard"
 )
 

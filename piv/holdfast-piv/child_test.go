@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
 	"holdfast/piv/wire"
 	"holdfast/test/daemon"
 	"holdfast/test/pivcard"
@@ -160,7 +160,7 @@ func (c *child) must(r wire.Request) *wire.Reply {
 }
 
 // fails is do for what has to fail in this way.
-func (c *child) fails(r wire.Request, kind keys.Kind) *wire.Error {
+func (c *child) fails(r wire.Request, kind fault.Kind) *wire.Error {
 	c.t.Helper()
 	reply := c.do(r)
 	if reply.Error == nil || reply.Error.Kind != kind {

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"holdfast/agent/harden"
+	"holdfast/internal/guard"
 )
 
 // confinedVariable makes the test program the confined process: nothing of this can
@@ -17,7 +17,7 @@ import (
 const confinedVariable = "HOLDFAST_TEST_CONFINED"
 
 func confined() int {
-	if err := errors.Join(harden.Process(), confine()); err != nil {
+	if err := errors.Join(guard.HardenProcess(), confine()); err != nil {
 		println(err.Error())
 		return 1
 	}

@@ -7,7 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
 	"holdfast/piv/wire"
 	"holdfast/test/pivcard"
 )
@@ -22,18 +23,18 @@ func unlocked(t *testing.T, touch keys.Policy, o pivcard.Options) *made {
 }
 
 func TestRemoved(t *testing.T) {
-	for name, fault := range map[string]pivcard.Fault{"before": pivcard.Removed(), "after": pivcard.RemovedAfter()} {
+	for name, flaw := range map[string]pivcard.Fault{"before": pivcard.Removed(), "after": pivcard.RemovedAfter()} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			k := unlocked(t, keys.PolicyNever, pivcard.Options{})
 			reader := k.rig.ReaderOf(k.card)
-			k.card.Order(fault.At(pivcard.Authenticate))
-			k.fails(k.signing(), keys.DeviceAbsent)
+			k.card.Order(flaw.At(pivcard.Authenticate))
+			k.fails(k.signing(), fault.DeviceAbsent)
 			absent := k.signing()
 			absent.Reader = reader
-			k.fails(absent, keys.DeviceAbsent)
+			k.fails(absent, fault.DeviceAbsent)
 			k.rig.Insert(k.card)
-			k.fails(k.signing(), keys.PINRequired) // what was unlocked went with the card
+			k.fails(k.signing(), fault.PINRequired) // what was unlocked went with the card
 			k.must(k.unlocking(ownPIN))
 			k.signs()
 		})
@@ -48,12 +49,12 @@ func TestRemovedWhileIdle(t *testing.T) {
 	k.released()
 	k.rig.Remove(k.card)
 	k.rig.Insert(k.card)
-	k.fails(k.signing(), keys.PINRequired)
+	k.fails(k.signing(), fault.PINRequired)
 	k.sent(1)
 }
 
 func TestNonsense(t *testing.T) {
-	for name, fault := range map[string]pivcard.Fault{
+	for name, flaw := range map[string]pivcard.Fault{
 		"one byte":        pivcard.Answer([]byte{0x90}),
 		"status alone":    pivcard.Answer([]byte{0x90, 0x00}),
 		"one byte of it":  pivcard.Answer([]byte{0x01, 0x90, 0x00}),
@@ -68,13 +69,13 @@ func TestNonsense(t *testing.T) {
 			for _, ins := range []pivcard.Instruction{pivcard.Authenticate, pivcard.GetMetadata, pivcard.GetSerial, pivcard.GetVersion, pivcard.Select} {
 				d.end()
 				d.child = start(t, d.rig)
-				d.card.Order(fault.At(ins))
+				d.card.Order(flaw.At(ins))
 				r := k.signing()
 				reply := d.do(r)
 				if reply.Error == nil && k.verify(r, reply) != nil {
 					t.Errorf("%v: a signature that does not verify", ins)
 				}
-				if reply.Error != nil && reply.Error.Kind != keys.DeviceFailed && reply.Error.Kind != keys.DeviceAbsent {
+				if reply.Error != nil && reply.Error.Kind != fault.DeviceFailed && reply.Error.Kind != fault.DeviceAbsent {
 					t.Errorf("%v: %+v", ins, reply.Error)
 				}
 				d.card.Mend()
@@ -99,7 +100,7 @@ func TestPanic(t *testing.T) {
 	// PIN, PUK and management key are looked at, the latter once more when it is
 	// proved; then it is piv-go that asks.
 	d.card.Order(pivcard.Answer([]byte{0x01, 0x90, 0x00}).At(pivcard.GetMetadata).Nth(6))
-	e := d.fails(r, keys.DeviceFailed)
+	e := d.fails(r, fault.DeviceFailed)
 	if !strings.Contains(e.Message, "makes no sense") {
 		t.Errorf("%+v", e)
 	}
@@ -117,7 +118,7 @@ func TestEndless(t *testing.T) {
 	d := setUp(t, pivcard.Options{})
 	k := d.key("9a", keys.ES256, 0, keys.PolicyNever, keys.PolicyNever)
 	d.card.Order(pivcard.Endless().At(pivcard.GetData))
-	d.fails(d.on(wire.Inspect), keys.DeviceFailed)
+	d.fails(d.on(wire.Inspect), fault.DeviceFailed)
 	d.must(k.signing())
 	before := d.card.Count(pivcard.GetResponse)
 	d.card.Order(pivcard.Endless().At(pivcard.Authenticate))
@@ -143,9 +144,9 @@ func (c *child) must0(r wire.Request) {
 func TestNotPIV(t *testing.T) {
 	t.Parallel()
 	d := setUp(t, pivcard.Options{NotPIV: true})
-	d.fails(d.on(wire.Identify), keys.DeviceAbsent)
-	d.fails(d.on(wire.Identify), keys.DeviceAbsent)
-	d.fails(d.on(wire.Inspect), keys.DeviceAbsent)
+	d.fails(d.on(wire.Identify), fault.DeviceAbsent)
+	d.fails(d.on(wire.Identify), fault.DeviceAbsent)
+	d.fails(d.on(wire.Inspect), fault.DeviceAbsent)
 	if code := d.ended(); code != 1 {
 		t.Errorf("exit code %d, want 1", code)
 	}
@@ -174,7 +175,7 @@ func TestHung(t *testing.T) {
 func TestTouch(t *testing.T) {
 	t.Parallel()
 	k := unlocked(t, keys.PolicyAlways, pivcard.Options{Patience: 300 * time.Millisecond})
-	k.fails(k.signing(), keys.TouchTimeout)
+	k.fails(k.signing(), fault.TouchTimeout)
 	k.card.TouchAfter(20 * time.Millisecond)
 	k.signs()
 	k.card.TouchAfter(0)
@@ -183,10 +184,10 @@ func TestTouch(t *testing.T) {
 	id := k.send(k.signing())
 	<-k.card.Blinks()
 	k.must0(wire.Request{Op: wire.Lock}) // it does not wait for a finger
-	if reply := k.answer(); reply.ID != id || reply.Error == nil || reply.Error.Kind != keys.TouchTimeout {
+	if reply := k.answer(); reply.ID != id || reply.Error == nil || reply.Error.Kind != fault.TouchTimeout {
 		t.Errorf("%+v", reply)
 	}
-	k.fails(k.signing(), keys.PINRequired)
+	k.fails(k.signing(), fault.PINRequired)
 }
 
 func TestPCSCD(t *testing.T) {
@@ -194,13 +195,13 @@ func TestPCSCD(t *testing.T) {
 	k := unlocked(t, keys.PolicyNever, pivcard.Options{})
 	r := k.signing()
 	k.rig.StopPCSCD()
-	k.fails(r, keys.DeviceAbsent)
-	if e := k.fails(wire.Request{Op: wire.Readers}, keys.DeviceAbsent); e.Message != "pcscd is not running" || e.Hint == "" {
+	k.fails(r, fault.DeviceAbsent)
+	if e := k.fails(wire.Request{Op: wire.Readers}, fault.DeviceAbsent); e.Message != "pcscd is not running" || e.Hint == "" {
 		t.Errorf("%+v", e)
 	}
-	k.fails(r, keys.DeviceAbsent)
+	k.fails(r, fault.DeviceAbsent)
 	k.rig.Restart()
-	if reply := k.do(r); reply.Error != nil && reply.Error.Kind != keys.PINRequired {
+	if reply := k.do(r); reply.Error != nil && reply.Error.Kind != fault.PINRequired {
 		t.Errorf("%+v", reply.Error)
 	}
 	k.must(k.unlocking(ownPIN))
@@ -213,13 +214,13 @@ func TestSCDaemon(t *testing.T) {
 	d := setUp(t, pivcard.Options{})
 	d.rig.Hold(t, d.rig.ReaderOf(d.card), true)
 	for _, op := range []wire.Op{wire.Identify, wire.Inspect} {
-		if e := d.fails(d.on(op), keys.Busy); !strings.Contains(e.Message, "another program") {
+		if e := d.fails(d.on(op), fault.Busy); !strings.Contains(e.Message, "another program") {
 			t.Errorf("%+v", e)
 		}
 	}
 	named(t, "scdaemon")
 	for _, op := range []wire.Op{wire.Identify, wire.Inspect} {
-		if e := d.fails(d.on(op), keys.Busy); !strings.Contains(e.Message, "scdaemon") {
+		if e := d.fails(d.on(op), fault.Busy); !strings.Contains(e.Message, "scdaemon") {
 			t.Errorf("%+v", e)
 		}
 	}

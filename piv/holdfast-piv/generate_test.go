@@ -13,7 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
 	"holdfast/piv/wire"
 	"holdfast/test/pivcard"
 )
@@ -93,7 +94,7 @@ func TestLyingCard(t *testing.T) {
 	d.card.Forge(func(s *pivcard.Statement) { s.Public = other.Public() })
 	r := d.generating("9a")
 	r.PIN, r.ManagementKey = nil, ownManage
-	d.fails(r, keys.KeyMismatch)
+	d.fails(r, fault.KeyMismatch)
 }
 
 // TestFactoryRefused has one secret at a time be the factory's.
@@ -119,7 +120,7 @@ func TestFactoryRefused(t *testing.T) {
 			if o.PIN == "" {
 				r.PIN = []byte("123456")
 			}
-			e := d.fails(r, keys.BadRequest)
+			e := d.fails(r, fault.BadRequest)
 			if secret, _, _ := strings.Cut(name, ","); !strings.Contains(e.Message, secret) || !strings.Contains(e.Hint, "holdfast piv setup") {
 				t.Errorf("%+v", e)
 			}
@@ -146,16 +147,16 @@ func TestGenerateRefuses(t *testing.T) {
 		r := d.generating("9a")
 		r.ManagementKey = ownManage
 		change(&r)
-		if e := d.do(r).Error; e == nil || e.Kind != keys.BadRequest {
+		if e := d.do(r).Error; e == nil || e.Kind != fault.BadRequest {
 			t.Errorf("%s: %+v", name, e)
 		}
 	}
 	r := d.generating("9a")
 	r.PIN = nil
-	d.fails(r, keys.PINRequired)
+	d.fails(r, fault.PINRequired)
 	r = d.generating("9a")
 	r.Algorithm, r.RSABits = "RS256", 4096
-	d.fails(r, keys.Unsupported)
+	d.fails(r, fault.Unsupported)
 	if n := d.card.Count(pivcard.Generate); n != 0 {
 		t.Errorf("%d keys were made", n)
 	}
@@ -167,7 +168,7 @@ func TestROCA(t *testing.T) {
 	d := setUp(t, pivcard.Options{Firmware: pivcard.Firmware{4, 3, 4}})
 	r := d.generating("9a")
 	r.Algorithm, r.ManagementKey = "RS256", ownManage
-	if e := d.fails(r, keys.Unsupported); !strings.Contains(e.Message, "ROCA") {
+	if e := d.fails(r, fault.Unsupported); !strings.Contains(e.Message, "ROCA") {
 		t.Errorf("%+v", e)
 	}
 }
@@ -202,7 +203,7 @@ func TestCertificate(t *testing.T) {
 	k := &made{desk: d, slot: "9a", public: public, scheme: keys.ECDSAP256SHA256, pin: keys.PolicyOnce, touch: keys.PolicyNever}
 	r := k.on(wire.Certificate)
 	r.Certificate = certificateFor(t, public)
-	d.fails(r, keys.PINRequired)
+	d.fails(r, fault.PINRequired)
 	d.must(k.unlocking(ownPIN))
 	d.must(r) // the PIN is there
 	if got := d.must(slot).Slot.Certificate; !bytes.Equal(got, r.Certificate) {
@@ -220,13 +221,13 @@ func TestCertificate(t *testing.T) {
 	}
 	d.card.Order(pivcard.Status(0x6a84).At(pivcard.PutData))
 	r.PIN = []byte(ownPIN)
-	if e := d.fails(r, keys.DeviceFailed); !strings.Contains(e.Message, "room") {
+	if e := d.fails(r, fault.DeviceFailed); !strings.Contains(e.Message, "room") {
 		t.Errorf("%+v", e)
 	}
 	r.PIN, r.Certificate = []byte(ownPIN), r.Certificate[:100]
-	d.fails(r, keys.BadRequest)
+	d.fails(r, fault.BadRequest)
 	r.PIN, r.Certificate = []byte(ownPIN), bytes.Repeat([]byte{0x30}, 9000)
-	d.fails(r, keys.BadRequest)
+	d.fails(r, fault.BadRequest)
 	over := d.generating("9a")
 	over.Overwrite = true
 	other := d.must(over)
@@ -234,7 +235,7 @@ func TestCertificate(t *testing.T) {
 		t.Error("the certificate of the key that is no more is still there")
 	}
 	r.PIN, r.Public, r.Certificate = []byte(ownPIN), other.Slot.Public, certificateFor(t, public)
-	d.fails(r, keys.BadRequest) // it is the other key's
+	d.fails(r, fault.BadRequest) // it is the other key's
 }
 
 func TestInspect(t *testing.T) {

@@ -4,7 +4,8 @@ import (
 	"testing"
 	"time"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
 	"holdfast/piv/wire"
 	"holdfast/test/pivcard"
 )
@@ -46,7 +47,7 @@ func TestIdle(t *testing.T) {
 		t.Error("the next program would find the PIN proved")
 	}
 	release := d.rig.Hold(t, d.rig.ReaderOf(d.card), true)
-	e := d.fails(k.signing(), keys.Busy)
+	e := d.fails(k.signing(), fault.Busy)
 	if e.RetryAfterMS == 0 || !e.Unsent {
 		t.Errorf("%+v", e)
 	}

@@ -21,7 +21,7 @@ import (
 	"os"
 	"runtime"
 
-	"holdfast/agent/harden"
+	"holdfast/internal/guard"
 	"holdfast/piv/holdfast-piv/card"
 	"holdfast/piv/holdfast-piv/vault"
 )
@@ -52,7 +52,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 // serve gives up what it does not need, and then answers requests.
 func serve(stdin io.Reader, stdout, stderr io.Writer) error {
 	runtime.LockOSThread() // the first three are about this thread, or begin with it
-	if err := harden.Process(); err != nil {
+	if err := guard.HardenProcess(); err != nil {
 		return err
 	}
 	if err := confine(); err != nil {

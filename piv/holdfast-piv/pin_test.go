@@ -4,7 +4,8 @@ import (
 	"testing"
 	"time"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
 	"holdfast/piv/wire"
 	"holdfast/test/pivcard"
 )
@@ -17,12 +18,12 @@ func TestPINPolicies(t *testing.T) {
 			d := setUp(t, pivcard.Options{})
 			k := d.key("9c", keys.ES256, 0, policy, keys.PolicyNever)
 			if policy != keys.PolicyNever {
-				d.fails(k.signing(), keys.PINRequired)
+				d.fails(k.signing(), fault.PINRequired)
 				d.must(k.unlocking(ownPIN))
 				d.sent(1)
 				d.end() // what one child has is not another's
 				d.child = start(t, d.rig)
-				d.fails(k.signing(), keys.PINRequired)
+				d.fails(k.signing(), fault.PINRequired)
 				d.card.Forget()
 				d.must(k.unlocking(ownPIN))
 			}
@@ -40,15 +41,15 @@ func TestUnlockIsPerKey(t *testing.T) {
 	b := d.key("82", keys.ES256, 0, keys.PolicyOnce, keys.PolicyNever)
 	d.must(a.unlocking(ownPIN))
 	a.signs()
-	if e := d.fails(b.signing(), keys.PINRequired); !e.Unsent {
+	if e := d.fails(b.signing(), fault.PINRequired); !e.Unsent {
 		t.Errorf("%+v: the other key's PIN was sent", e)
 	}
 	d.must(b.unlocking(ownPIN))
 	d.must(wire.Request{Op: wire.Lock, Slot: "9a"})
-	d.fails(a.signing(), keys.PINRequired)
+	d.fails(a.signing(), fault.PINRequired)
 	b.signs()
 	d.must(wire.Request{Op: wire.Lock})
-	d.fails(b.signing(), keys.PINRequired)
+	d.fails(b.signing(), fault.PINRequired)
 }
 
 func TestUnlockEnds(t *testing.T) {
@@ -63,9 +64,9 @@ func TestUnlockEnds(t *testing.T) {
 	if time.Now().Before(r.Until) {
 		t.Error("the key was locked too early")
 	}
-	d.fails(k.signing(), keys.PINRequired)
+	d.fails(k.signing(), fault.PINRequired)
 	r.Until = time.Now().Add(-time.Second)
-	d.fails(r, keys.BadRequest)
+	d.fails(r, fault.BadRequest)
 }
 
 // TestUnlockOvertaken: who is overtaken by a Lock hears that, and not that the PIN
@@ -86,7 +87,7 @@ func TestUnlockOvertaken(t *testing.T) {
 		d.card.Mend()
 		reply := d.answer()
 		e := reply.Error
-		if shut := e != nil && e.Shut && e.Kind == keys.Busy && !e.Unsent; shut != want || reply.ID != unlocking || !want && e != nil {
+		if shut := e != nil && e.Shut && e.Kind == fault.Busy && !e.Unsent; shut != want || reply.ID != unlocking || !want && e != nil {
 			t.Errorf("lock %q while 9a is being unlocked: %+v, overtaken: %v", slot, e, want)
 		}
 		if signed := d.do(k.signing()).Error == nil; signed == want {
@@ -101,19 +102,19 @@ func TestWrongPIN(t *testing.T) {
 			t.Parallel()
 			d := setUp(t, pivcard.Options{Firmware: f})
 			k := d.key("9a", keys.ES256, 0, keys.PolicyOnce, keys.PolicyNever)
-			e := d.fails(k.unlocking("666666"), keys.PINRequired)
+			e := d.fails(k.unlocking("666666"), fault.PINRequired)
 			if e.Tries == nil || *e.Tries != 2 || e.Unsent {
 				t.Errorf("%+v, want two tries left", e)
 			}
-			d.fails(k.unlocking("666666"), keys.PINRequired)
-			e = d.fails(k.unlocking("666666"), keys.PINBlocked)
+			d.fails(k.unlocking("666666"), fault.PINRequired)
+			e = d.fails(k.unlocking("666666"), fault.PINBlocked)
 			if e.Tries == nil || *e.Tries != 1 || !e.Unsent || e.Hint == "" {
 				t.Errorf("%+v, want the last try to be left alone", e)
 			}
-			d.fails(k.unlocking(ownPIN), keys.PINBlocked) // not even for the right one
+			d.fails(k.unlocking(ownPIN), fault.PINBlocked) // not even for the right one
 			d.sent(2)
 			d.card.SetPINLeft(0)
-			e = d.fails(k.unlocking(ownPIN), keys.PINBlocked)
+			e = d.fails(k.unlocking(ownPIN), fault.PINBlocked)
 			if e.Tries == nil || *e.Tries != 0 || !e.Unsent {
 				t.Errorf("%+v, want a blocked PIN", e)
 			}
@@ -132,10 +133,10 @@ func TestChangedElsewhere(t *testing.T) {
 	d.released()
 	d.yubico("-a", "change-pin", "-P", ownPIN, "-N", "271828")
 	d.card.Forget()
-	if e := d.fails(k.signing(), keys.PINRequired); e.Unsent || e.Tries == nil || *e.Tries != 2 {
+	if e := d.fails(k.signing(), fault.PINRequired); e.Unsent || e.Tries == nil || *e.Tries != 2 {
 		t.Errorf("%+v, want two tries left", e)
 	}
-	d.fails(k.signing(), keys.PINRequired)
+	d.fails(k.signing(), fault.PINRequired)
 	d.sent(1)
 	d.card.SetPINLeft(3)
 	d.must(k.unlocking("271828"))
@@ -143,7 +144,7 @@ func TestChangedElsewhere(t *testing.T) {
 	d.yubico("-a", "change-pin", "-P", "271828", "-N", ownPIN)
 	d.card.SetPINLeft(1)
 	d.card.Forget()
-	if e := d.fails(k.signing(), keys.PINBlocked); !e.Unsent {
+	if e := d.fails(k.signing(), fault.PINBlocked); !e.Unsent {
 		t.Errorf("%+v", e)
 	}
 	d.sent(0)
@@ -160,7 +161,7 @@ func TestOtherCard(t *testing.T) {
 	d.rig.Insert(other)
 	for _, r := range []wire.Request{k.signing(), k.unlocking(ownPIN), k.on(wire.ChangePIN), k.on(wire.SetUp), k.on(wire.Generate), k.on(wire.Inspect)} {
 		r.Reader = d.rig.ReaderOf(other)
-		if e := d.fails(r, keys.KeyMismatch); !e.Unsent {
+		if e := d.fails(r, fault.KeyMismatch); !e.Unsent {
 			t.Errorf("%s: %+v", r.Op, e)
 		}
 	}
@@ -179,14 +180,14 @@ func TestOtherKey(t *testing.T) {
 			d.must(k.unlocking(ownPIN))
 			r := d.on(wire.Generate)
 			r.Slot, r.Algorithm, r.PINPolicy, r.TouchPolicy, r.ManagementKey = "9a", "ES256", keys.PolicyOnce, keys.PolicyNever, ownManage
-			d.fails(r, keys.BadRequest) // the slot is taken
+			d.fails(r, fault.BadRequest) // the slot is taken
 			r.Overwrite = true
 			d.must(r)
 			d.card.Forget()
-			d.fails(k.signing(), keys.KeyMismatch)
-			d.fails(k.unlocking(ownPIN), keys.KeyMismatch)
+			d.fails(k.signing(), fault.KeyMismatch)
+			d.fails(k.unlocking(ownPIN), fault.KeyMismatch)
 			k.slot = "95"
-			d.fails(k.signing(), keys.KeyLost)
+			d.fails(k.signing(), fault.KeyLost)
 			d.sent(0)
 		})
 	}
@@ -202,25 +203,25 @@ func TestChangePINAndPUK(t *testing.T) {
 		r.Old, r.New = []byte(old), []byte(new)
 		return r
 	}
-	d.fails(change(wire.ChangePIN, ownPIN, "123456"), keys.BadRequest)
-	d.fails(change(wire.ChangePUK, ownPUK, "12345678"), keys.BadRequest)
-	d.fails(change(wire.Unblock, ownPUK, "1234"), keys.BadRequest)
+	d.fails(change(wire.ChangePIN, ownPIN, "123456"), fault.BadRequest)
+	d.fails(change(wire.ChangePUK, ownPUK, "12345678"), fault.BadRequest)
+	d.fails(change(wire.Unblock, ownPUK, "1234"), fault.BadRequest)
 	d.must(change(wire.ChangePIN, ownPIN, "271828"))
-	d.fails(k.signing(), keys.PINRequired)
+	d.fails(k.signing(), fault.PINRequired)
 	d.must(k.unlocking("271828"))
-	if e := d.fails(change(wire.ChangePIN, ownPIN, "111111"), keys.PINRequired); e.Tries == nil || *e.Tries != 2 {
+	if e := d.fails(change(wire.ChangePIN, ownPIN, "111111"), fault.PINRequired); e.Tries == nil || *e.Tries != 2 {
 		t.Errorf("%+v", e)
 	}
 	d.card.SetPINLeft(1)
-	d.fails(change(wire.ChangePIN, "271828", "111111"), keys.PINBlocked)
+	d.fails(change(wire.ChangePIN, "271828", "111111"), fault.PINBlocked)
 	d.must(change(wire.ChangePUK, ownPUK, "99999999"))
-	d.fails(change(wire.Unblock, ownPUK, ownPIN), keys.PINRequired)
+	d.fails(change(wire.Unblock, ownPUK, ownPIN), fault.PINRequired)
 	d.must(change(wire.Unblock, "99999999", ownPIN))
 	d.must(k.unlocking(ownPIN))
 	d.card.SetPUKLeft(1)
-	if e := d.fails(change(wire.Unblock, "00000000", ownPIN), keys.PINBlocked); !e.Unsent || d.card.PUKLeft() != 1 {
+	if e := d.fails(change(wire.Unblock, "00000000", ownPIN), fault.PINBlocked); !e.Unsent || d.card.PUKLeft() != 1 {
 		t.Errorf("%+v, and %d tries of the PUK are left", e, d.card.PUKLeft())
 	}
 	d.card.SetPUKLeft(0)
-	d.fails(change(wire.ChangePUK, "99999999", ownPUK), keys.PINBlocked)
+	d.fails(change(wire.ChangePUK, "99999999", ownPUK), fault.PINBlocked)
 }

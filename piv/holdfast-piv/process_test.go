@@ -10,7 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
 	"holdfast/piv/wire"
 	"holdfast/test/daemon"
 	"holdfast/test/pivcard"
@@ -40,8 +41,8 @@ func TestReaders(t *testing.T) {
 	if who.Serial != 4711 || who.Firmware != "5.4.3" {
 		t.Errorf("%+v", who)
 	}
-	c.fails(wire.Request{Op: wire.Identify, Reader: rig.Reader(1)}, keys.DeviceAbsent)
-	c.fails(wire.Request{Op: wire.Identify, Reader: "none"}, keys.DeviceAbsent)
+	c.fails(wire.Request{Op: wire.Identify, Reader: rig.Reader(1)}, fault.DeviceAbsent)
+	c.fails(wire.Request{Op: wire.Identify, Reader: "none"}, fault.DeviceAbsent)
 	id = c.send(wire.Request{Op: wire.Readers, Known: reply.Readers, Wait: time.Minute})
 	release := rig.Hold(t, rig.Reader(0), false)
 	release()
@@ -121,7 +122,7 @@ func TestProtocol(t *testing.T) {
 		}
 	}
 	c := start(t, rig)
-	c.fails(wire.Request{Op: "dance", Reader: rig.Reader(0)}, keys.BadRequest)
+	c.fails(wire.Request{Op: "dance", Reader: rig.Reader(0)}, fault.BadRequest)
 	c.end()
 }
 

@@ -3,7 +3,8 @@ package main
 import (
 	"testing"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
 	"holdfast/piv/wire"
 	"holdfast/test/pivcard"
 )
@@ -57,7 +58,7 @@ func TestProve(t *testing.T) {
 			t.Parallel()
 			d := setUp(t, pivcard.Options{Firmware: f})
 			k := d.key("9a", keys.ES256, 0, keys.PolicyOnce, keys.PolicyNever)
-			e := d.fails(d.proving("666666"), keys.PINRequired)
+			e := d.fails(d.proving("666666"), fault.PINRequired)
 			d.wantTries("wrong", e.Tries, 2)
 			if e.Unsent {
 				t.Error("a PIN that was sent is said to be unsent")
@@ -65,21 +66,21 @@ func TestProve(t *testing.T) {
 			if reply := d.must(d.proving(ownPIN)); reply.Slot != nil {
 				t.Errorf("%+v, want no slot where none was named", reply.Slot)
 			}
-			d.fails(k.signing(), keys.PINRequired) // nothing was unlocked by that
+			d.fails(k.signing(), fault.PINRequired) // nothing was unlocked by that
 			d.sent(2)
 			r := k.on(wire.Slot)
 			r.PIN = []byte(ownPIN)
 			if reply := d.must(r); reply.Slot == nil {
 				t.Error("a look with a PIN shows nothing")
 			}
-			d.fails(d.proving("12"), keys.BadRequest)
+			d.fails(d.proving("12"), fault.BadRequest)
 			other := d.proving(ownPIN)
 			other.Serial++
-			d.fails(other, keys.KeyMismatch)
+			d.fails(other, fault.KeyMismatch)
 			d.sent(3)
 			d.released()
 			d.card.SetPINLeft(1)
-			e = d.fails(d.proving(ownPIN), keys.PINBlocked)
+			e = d.fails(d.proving(ownPIN), fault.PINBlocked)
 			d.wantTries("the last try", e.Tries, 1)
 			if !e.Unsent {
 				t.Error("the last try was spent")

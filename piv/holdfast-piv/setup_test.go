@@ -9,7 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
 	"holdfast/piv/wire"
 	"holdfast/test/pivcard"
 )
@@ -72,13 +73,13 @@ func TestSetUp(t *testing.T) {
 func TestSetUpOfAnOwnersCard(t *testing.T) {
 	t.Parallel()
 	d := setUp(t, pivcard.Options{})
-	e := d.fails(d.settingUp(), keys.PINRequired)
+	e := d.fails(d.settingUp(), fault.PINRequired)
 	if !e.Unsent || d.card.PINTries() != 0 {
 		t.Errorf("%+v after %d PINs; a card with a PIN of its own is not guessed at", e, d.card.PINTries())
 	}
 	r := d.settingUp()
 	r.Old, r.OldPUK = []byte(ownPIN), []byte(ownPUK)
-	d.fails(r, keys.BadRequest) // the management key is unknown
+	d.fails(r, fault.BadRequest) // the management key is unknown
 	r.ManagementKey, r.PIN = ownManage, []byte("271828")
 	d.must(r)
 	r = d.generating("9a")
@@ -94,7 +95,7 @@ func TestSetUpOfAES(t *testing.T) {
 			key := bytes.Repeat([]byte{0x42}, size)
 			d := setUp(t, pivcard.Options{PIN: "123456", Manage: key})
 			r := d.settingUp()
-			d.fails(r, keys.BadRequest)
+			d.fails(r, fault.BadRequest)
 			r.PIN, r.PUK, r.ManagementKey = []byte(ownPIN), []byte(ownPUK), key
 			d.must(r)
 			d.isSetUp()
@@ -108,17 +109,17 @@ func TestSetUpRefuses(t *testing.T) {
 	for pin, puk := range map[string]string{"123456": ownPUK, ownPIN: "12345678", "12345": ownPUK, "314 59": ownPUK} {
 		r := d.settingUp()
 		r.PIN, r.PUK = []byte(pin), []byte(puk)
-		d.fails(r, keys.BadRequest)
+		d.fails(r, fault.BadRequest)
 	}
 	r := d.settingUp()
 	r.Old = []byte("123456789") // which would be right if it were cut
-	d.fails(r, keys.BadRequest)
+	d.fails(r, fault.BadRequest)
 	r = d.settingUp()
 	r.OldPUK = []byte("12345678 ")
-	d.fails(r, keys.BadRequest)
+	d.fails(r, fault.BadRequest)
 	d.sent(0)
 	d.card.SetObject(0x5fc109, []byte{0x01, 3, 'E', 'v', 'e'})
-	d.fails(d.settingUp(), keys.Unsupported)
+	d.fails(d.settingUp(), fault.Unsupported)
 	if got := d.card.Object(0x5fc109); len(got) != 5 {
 		t.Errorf("the printed information is %x now", got)
 	}
@@ -172,7 +173,7 @@ func everywhere(d *desk, cut func(*desk, wire.Request, int) bool, step int) {
 func (d *desk) whenFree(request func() wire.Request) *wire.Reply {
 	for until := time.Now().Add(patience); ; {
 		reply := d.do(request())
-		if reply.Error == nil || reply.Error.Kind != keys.Busy || time.Now().After(until) {
+		if reply.Error == nil || reply.Error.Kind != fault.Busy || time.Now().After(until) {
 			return reply
 		}
 	}

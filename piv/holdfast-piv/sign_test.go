@@ -5,7 +5,8 @@ import (
 	"fmt"
 	"testing"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
 	"holdfast/piv/wire"
 	"holdfast/test/pivcard"
 )
@@ -36,7 +37,7 @@ func TestUnlock(t *testing.T) {
 	t.Parallel()
 	d := setUp(t, pivcard.Options{})
 	once := d.key("9a", keys.ES256, 0, keys.PolicyOnce, keys.PolicyNever)
-	d.fails(once.signing(), keys.PINRequired)
+	d.fails(once.signing(), fault.PINRequired)
 	d.must(once.unlocking(ownPIN))
 	once.signs()
 	once.signs()
@@ -44,7 +45,7 @@ func TestUnlock(t *testing.T) {
 		t.Errorf("the card was sent %d PINs, want 1", n)
 	}
 	d.must(wire.Request{Op: wire.Lock, Slot: "9a"})
-	d.fails(once.signing(), keys.PINRequired)
+	d.fails(once.signing(), fault.PINRequired)
 }
 
 // TestKeyOfYubicosTool signs with keys that another program has made.
@@ -92,7 +93,7 @@ func TestSignRefuses(t *testing.T) {
 	} {
 		r := k.signing()
 		change(&r)
-		if e := d.do(r).Error; e == nil || e.Kind != keys.BadRequest || !e.Unsent {
+		if e := d.do(r).Error; e == nil || e.Kind != fault.BadRequest || !e.Unsent {
 			t.Errorf("%s: %+v", name, e)
 		}
 	}

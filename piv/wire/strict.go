@@ -8,7 +8,7 @@ import (
 	"io"
 	"time"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
 )
 
 // strict reads exactly one JSON value, without members that v does not know.
@@ -24,7 +24,7 @@ func strict(body []byte, v any) error {
 	return nil
 }
 
-// FromError makes err ready for its way to the backend. What is no keys.Error is
+// FromError makes err ready for its way to the backend. What is no fault.Error is
 // Internal, with its text: both ends are ours, and the text goes to the log.
 func FromError(err error) *Error {
 	if err == nil {
@@ -34,10 +34,10 @@ func FromError(err error) *Error {
 	if errors.As(err, &e) {
 		return e
 	}
-	if k, ok := keys.AsError(err); ok {
+	if k, ok := fault.AsError(err); ok {
 		return &Error{Kind: k.Kind, Message: k.Message, Hint: k.Hint, RetryAfterMS: k.RetryAfter.Milliseconds()}
 	}
-	return &Error{Kind: keys.Internal, Message: err.Error()}
+	return &Error{Kind: fault.Internal, Message: err.Error()}
 }
 
 // Leaves adds to e what it has left on the card: "a new key is", or may be, in the
@@ -50,7 +50,7 @@ func (e *Error) Leaves(what, slot string, serial uint32) {
 // Error returns the message.
 func (e *Error) Error() string { return e.Message }
 
-// Keys returns e as the keys.Error that callers see.
-func (e *Error) Keys() *keys.Error {
-	return &keys.Error{Kind: e.Kind, Message: e.Message, Hint: e.Hint, RetryAfter: time.Duration(e.RetryAfterMS) * time.Millisecond}
+// Keys returns e as the fault.Error that callers see.
+func (e *Error) Keys() *fault.Error {
+	return &fault.Error{Kind: e.Kind, Message: e.Message, Hint: e.Hint, RetryAfter: time.Duration(e.RetryAfterMS) * time.Millisecond}
 }

@@ -15,7 +15,8 @@ package wire
 import (
 	"time"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
 )
 
 // An Op is what a request asks for.
@@ -103,14 +104,14 @@ type Reader struct {
 	InUse   bool   `json:"inUse"`   // some program holds the card; Readers does not wait for this
 }
 
-// Error is a keys.Error on its way, and how many tries of the PIN are left when
+// Error is a fault.Error on its way, and how many tries of the PIN are left when
 // that was learned.
 type Error struct {
-	Kind         keys.Kind `json:"kind"`
-	Message      string    `json:"message"`
-	Hint         string    `json:"hint,omitempty"`
-	RetryAfterMS int64     `json:"retryAfterMS,omitempty"`
-	Tries        *int      `json:"tries,omitempty"`
-	Unsent       bool      `json:"unsent,omitempty"` // no PIN or PUK of this request has reached the card
-	Shut         bool      `json:"shut,omitempty"`   // the PIN was right, and a Lock came before it was kept
+	Kind         fault.Kind `json:"kind"`
+	Message      string     `json:"message"`
+	Hint         string     `json:"hint,omitempty"`
+	RetryAfterMS int64      `json:"retryAfterMS,omitempty"`
+	Tries        *int       `json:"tries,omitempty"`
+	Unsent       bool       `json:"unsent,omitempty"` // no PIN or PUK of this request has reached the card
+	Shut         bool       `json:"shut,omitempty"`   // the PIN was right, and a Lock came before it was kept
 }

@@ -11,7 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
 	"holdfast/piv/wire"
 )
 
@@ -29,7 +30,7 @@ func TestRoundTrip(t *testing.T) {
 	}
 	replies := []wire.Reply{
 		{ID: 1, Readers: []wire.Reader{{Name: "R"}}, Serial: 7, Firmware: "5.4.3"},
-		{ID: 2, Error: &wire.Error{Kind: keys.PINRequired, Message: "m", Hint: "h", Tries: &tries, Unsent: true, RetryAfterMS: 5}},
+		{ID: 2, Error: &wire.Error{Kind: fault.PINRequired, Message: "m", Hint: "h", Tries: &tries, Unsent: true, RetryAfterMS: 5}},
 		{ID: 3, Card: &keys.Card{Serial: 7, Slots: []keys.CardSlot{{Slot: "9a"}}}, Attestation: [][]byte{{1}, {2}}, Signature: []byte{3}},
 	}
 	var stream bytes.Buffer
@@ -138,14 +139,14 @@ func (k *keeper) Write(b []byte) (int, error) { *k = b; return len(b), nil }
 // TestErrors: kinds, hints and tries come over.
 func TestErrors(t *testing.T) {
 	tries := 1
-	own := &wire.Error{Kind: keys.PINBlocked, Message: "m", Tries: &tries}
+	own := &wire.Error{Kind: fault.PINBlocked, Message: "m", Tries: &tries}
 	for _, test := range []struct {
 		err  error
 		want wire.Error
 	}{
-		{&keys.Error{Kind: keys.Busy, Message: "m", Hint: "h", RetryAfter: 2 * time.Second}, wire.Error{Kind: keys.Busy, Message: "m", Hint: "h", RetryAfterMS: 2000}},
+		{&fault.Error{Kind: fault.Busy, Message: "m", Hint: "h", RetryAfter: 2 * time.Second}, wire.Error{Kind: fault.Busy, Message: "m", Hint: "h", RetryAfterMS: 2000}},
 		{fmt.Errorf("around: %w", own), *own},
-		{errors.New("odd"), wire.Error{Kind: keys.Internal, Message: "odd"}},
+		{errors.New("odd"), wire.Error{Kind: fault.Internal, Message: "odd"}},
 	} {
 		got := wire.FromError(test.err)
 		if got == nil || !reflect.DeepEqual(*got, test.want) {

@@ -11,9 +11,9 @@ import (
 	"syscall"
 	"time"
 
-	"holdfast/agent/keys"
-	"holdfast/agent/wire"
 	"holdfast/client"
+	"holdfast/internal/agentwire"
+	"holdfast/internal/keys"
 )
 
 // patience bounds everything that has to succeed.
@@ -53,7 +53,7 @@ func startAgentIn(b *bench, dir, device string, args ...string) *agent {
 	a.run(b, exec.Command(a.binary, append(a.args(device), args...)...))
 	c := a.dial(b)
 	defer c.Close()
-	_, err := c.CreateKey(context.Background(), wire.CreateKeyParameters{Name: keyName, Purpose: string(keys.TLSClient)})
+	_, err := c.CreateKey(context.Background(), agentwire.CreateKeyParameters{Name: keyName, Purpose: string(keys.TLSClient)})
 	b.Check("create key", err)
 	return a
 }
@@ -138,7 +138,7 @@ func (a *agent) key(b *bench) *client.Key {
 // signer is the side of clients that share one client.Client.
 func signer(k *client.Key) side {
 	return func(int) error {
-		_, err := k.SignMessage(nil, message(), crypto.SHA256)
+		_, err := k.SignMessage(nil, clientMessage(), crypto.SHA256)
 		return err
 	}
 }

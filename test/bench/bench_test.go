@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"holdfast/agent/keys"
-	agentmessage "holdfast/agent/message"
+	"holdfast/internal/keys"
+	"holdfast/internal/message"
 	"holdfast/test/bench/measure"
 	"holdfast/test/swtpm"
 )
@@ -21,7 +21,7 @@ func TestDirectSides(t *testing.T) {
 	b := measure.New(t.Output())
 	defer b.Close()
 	d := newDirect(b, swtpm.Start(b).Dial)
-	digest := sha256.Sum256(message())
+	digest := sha256.Sum256(clientMessage())
 	for range 50 { // numbers with leading zeros among them
 		for name, sign := range map[string]func([]byte) ([]byte, error){
 			"go-tpm":  func(h []byte) ([]byte, error) { return d.Sign(nil, h, nil) },
@@ -36,7 +36,7 @@ func TestDirectSides(t *testing.T) {
 			}
 		}
 	}
-	if _, err := agentmessage.ParseTLS13(message(), agentmessage.Client, keys.ECDSAP256SHA256); err != nil {
+	if _, err := message.ParseTLS13(clientMessage(), message.Client, keys.ECDSAP256SHA256); err != nil {
 		t.Errorf("the message: %v", err)
 	}
 }

@@ -10,9 +10,9 @@ import (
 
 	piv "github.com/go-piv/piv-go/v2/piv"
 
-	"holdfast/agent/keys"
-	"holdfast/agent/wire"
 	"holdfast/client"
+	"holdfast/internal/agentwire"
+	"holdfast/internal/keys"
 	"holdfast/test/bench/measure"
 	"holdfast/test/daemon"
 	"holdfast/test/pivcard"
@@ -63,10 +63,10 @@ func cardKey(b *bench, reader *pivcard.Rig, card *pivcard.Card) (side, crypto.Pu
 	c, err := client.Dial(ctx, &client.Options{Socket: a.Socket})
 	b.Check("agent", err)
 	b.Cleanup(func() { c.Close() })
-	b.Check("set up", c.SetUpCard(ctx, wire.SetUpCardParameters{Card: card.Serial, PIN: []byte(cardPIN), PUK: []byte(cardPUK)}))
-	_, err = c.CreateKey(ctx, wire.CreateKeyParameters{
+	b.Check("set up", c.SetUpCard(ctx, agentwire.SetUpCardParameters{Card: card.Serial, PIN: []byte(cardPIN), PUK: []byte(cardPUK)}))
+	_, err = c.CreateKey(ctx, agentwire.CreateKeyParameters{
 		Name: keyName, Purpose: string(keys.TLSClient), Backend: "piv", PIN: []byte(cardPIN),
-		OnCard: &wire.OnCard{Slot: "9a", PINPolicy: "never"},
+		OnCard: &agentwire.OnCard{Slot: "9a", PINPolicy: "never"},
 	})
 	b.Check("create key", err)
 	k, err := c.Key(context.Background(), keyName)
@@ -91,7 +91,7 @@ func cardDirect(b *bench, reader string, public crypto.PublicKey, n int) time.Du
 	if !ok {
 		b.Check("piv-go: key", errors.New("it does not sign"))
 	}
-	digest := sha256.Sum256(message())
+	digest := sha256.Sum256(clientMessage())
 	sign := func(int) error {
 		_, err := signer.Sign(nil, digest[:], crypto.SHA256)
 		return err

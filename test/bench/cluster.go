@@ -22,10 +22,10 @@ import (
 	"strconv"
 	"time"
 
-	"holdfast/agent/wire"
 	"holdfast/client"
-	brokerwire "holdfast/client/broker/wire"
 	"holdfast/client/profile"
+	"holdfast/internal/agentwire"
+	"holdfast/internal/brokerwire"
 	"holdfast/test/daemon"
 	"holdfast/test/swtpm"
 )
@@ -106,7 +106,7 @@ func newCluster(b *bench, delay time.Duration, change func(*profile.Profile)) *c
 	b.Check("agent", err)
 	b.Cleanup(func() { c.agent.Close() })
 	ctx := context.Background()
-	_, err = c.agent.CreateKey(ctx, wire.CreateKeyParameters{Name: keyName, Purpose: "tls-client"})
+	_, err = c.agent.CreateKey(ctx, agentwire.CreateKeyParameters{Name: keyName, Purpose: "tls-client"})
 	b.Check("create key", err)
 	key, err := c.agent.Key(ctx, keyName)
 	b.Check("key", err)

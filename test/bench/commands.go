@@ -5,7 +5,7 @@ import (
 	"crypto/sha256"
 	"time"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/keys"
 	"holdfast/test/swtpm"
 	"holdfast/tpm"
 )
@@ -44,7 +44,7 @@ func countCommands(b *bench, t keys.Template) float64 {
 	if len(t.PIN) > 0 {
 		b.Check("unlock", backend.Unlock(ctx, m, t.PIN, time.Now().Add(time.Hour)))
 	}
-	digest := sha256.Sum256(message())
+	digest := sha256.Sum256(clientMessage())
 	const steady = 10
 	for i := range 3 + steady {
 		if i == 3 {

@@ -93,7 +93,7 @@ func encode(r, s []byte) ([]byte, error) {
 
 // sign is the side of a client that signs message.
 func (d *direct) sign(int) error {
-	digest := sha256.Sum256(message())
+	digest := sha256.Sum256(clientMessage())
 	_, err := d.Sign(nil, digest[:], crypto.SHA256)
 	return err
 }
@@ -101,7 +101,7 @@ func (d *direct) sign(int) error {
 // signByHand is the side of a client that lays the command out byte by byte
 // (TPM 2.0 Part 3, section 20.2): the least that a signature can cost.
 func (d *direct) signByHand(int) error {
-	digest := sha256.Sum256(message())
+	digest := sha256.Sum256(clientMessage())
 	_, err := d.byHand(digest[:])
 	return err
 }
@@ -129,9 +129,9 @@ func (d *direct) byHand(digest []byte) ([]byte, error) {
 	return encode(r, s[:reply[20+len(r)+1]])
 }
 
-// message is the input of a TLS 1.3 client's signature (RFC 8446, section
+// clientMessage is the input of a TLS 1.3 client's signature (RFC 8446, section
 // 4.4.3) over a transcript hash that no handshake has.
-func message() []byte {
+func clientMessage() []byte {
 	m := bytes.Repeat([]byte{' '}, 64)
 	m = append(m, "TLS 1.3, client CertificateVerify\x00"...)
 	return append(m, make([]byte, 32)...)

@@ -106,7 +106,7 @@ func busyWork(socket string) error {
 	for range busyConnections {
 		go func() {
 			for done := 0; ; done++ {
-				if _, err := k.SignMessage(nil, message(), crypto.SHA256); err != nil {
+				if _, err := k.SignMessage(nil, clientMessage(), crypto.SHA256); err != nil {
 					failed <- err
 				}
 				if done == 0 {

@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 	"sync"
 
-	"holdfast/client/varlink"
+	"holdfast/internal/varlink"
 	"holdfast/test/swtpm"
 )
 

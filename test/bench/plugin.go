@@ -8,9 +8,9 @@ import (
 	"sync"
 	"time"
 
-	brokerwire "holdfast/client/broker/wire"
 	"holdfast/client/profile"
-	"holdfast/client/socket"
+	"holdfast/internal/brokerwire"
+	"holdfast/internal/dial"
 	"holdfast/test/bench/measure"
 	"holdfast/test/daemon"
 )
@@ -73,7 +73,7 @@ func (c *cluster) counter(name string) float64 {
 func (c *cluster) call(method string, in, out any) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	conn, err := socket.Broker().Connect(ctx, c.broker.Socket)
+	conn, err := dial.Broker().Connect(ctx, c.broker.Socket)
 	c.b.Check("broker", err)
 	defer conn.Close()
 	c.b.Check(method, conn.Call(ctx, method, in, out))

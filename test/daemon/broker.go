@@ -5,9 +5,9 @@ import (
 	"os"
 	"path/filepath"
 
-	"holdfast/client/broker/wire"
 	"holdfast/client/profile"
-	"holdfast/client/socket"
+	"holdfast/internal/brokerwire"
+	"holdfast/internal/dial"
 )
 
 // BrokerOptions says how to start a broker. Without an agent it starts, and
@@ -77,17 +77,17 @@ func (b *Broker) WriteProfile(p *profile.Profile) {
 
 // GetStatus is what the broker answers to GetStatus: its endpoint's address and
 // certificate are in it.
-func (b *Broker) GetStatus() wire.GetStatusReply {
+func (b *Broker) GetStatus() brokerwire.GetStatusReply {
 	b.tb.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	conn, err := socket.Broker().Connect(ctx, b.Socket)
+	conn, err := dial.Broker().Connect(ctx, b.Socket)
 	if err != nil {
 		b.tb.Fatalf("%v", err)
 	}
 	defer conn.Close()
-	var reply wire.GetStatusReply
-	if err := conn.Call(ctx, wire.GetStatus, wire.Empty{}, &reply); err != nil {
+	var reply brokerwire.GetStatusReply
+	if err := conn.Call(ctx, brokerwire.GetStatus, brokerwire.Empty{}, &reply); err != nil {
 		b.tb.Fatalf("GetStatus: %v\n%s", err, b.Log())
 	}
 	return reply

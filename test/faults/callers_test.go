@@ -15,9 +15,10 @@ import (
 
 	"github.com/google/go-tpm/tpm2"
 
-	"holdfast/agent/keys"
-	"holdfast/agent/wire"
-	"holdfast/client/varlink"
+	"holdfast/internal/agentwire"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
+	"holdfast/internal/varlink"
 	"holdfast/test/daemon"
 	"holdfast/test/swtpm"
 )
@@ -32,7 +33,7 @@ func TestIdleAndSlowCallers(t *testing.T) {
 	a := daemon.Start(t, daemon.Options{Dir: dir, Device: tpm.Device(), Args: systemArgs(t, dir)})
 	a.Open()
 	c := connect(t, a)
-	k := create(t, c, wire.CreateKeyParameters{Name: "k"})
+	k := create(t, c, agentwire.CreateKeyParameters{Name: "k"})
 	alone := latencies(t, 50, func() error { return sign(within(t, callLimit), c, k) })
 
 	var idle []net.Conn
@@ -153,10 +154,10 @@ func TestFlood(t *testing.T) {
 	a := daemon.Start(t, daemon.Options{Dir: dir, Device: proxy.Device(), Args: systemArgs(t, dir)})
 	a.Open()
 	c := connect(t, a)
-	k := create(t, c, wire.CreateKeyParameters{Name: "k"})
+	k := create(t, c, agentwire.CreateKeyParameters{Name: "k"})
 	proxy.SetDelay(tpm2.TPMCCSign, slowSign)
 	f := startFlood(t, a)
-	poll(t, "the first refusal of the flooder", 20*time.Second, func() bool { return f.count(string(keys.Busy)) > 0 })
+	poll(t, "the first refusal of the flooder", 20*time.Second, func() bool { return f.count(string(fault.Busy)) > 0 })
 
 	var waits []time.Duration
 	key, err := c.Key(within(t, callLimit), k.Name)
@@ -177,7 +178,7 @@ func TestFlood(t *testing.T) {
 		t.Errorf("the polite caller waited %v, and once %v; want at most %v and %v", waits[10], waits[19], politeMedian, politeWorst)
 	}
 	for name, n := range f.bad {
-		if name != string(keys.Busy) && name != string(keys.Deadline) {
+		if name != string(fault.Busy) && name != string(fault.Deadline) {
 			t.Errorf("%d failures of the flooder named %s", n, name)
 		}
 	}
@@ -208,7 +209,7 @@ func startFlood(t *testing.T, a *daemon.Agent) *flood {
 		conns = append(conns, varlink.NewConn(conn))
 	}
 	// The flooder's own key, made before it floods.
-	err := conns[0].Call(ctx, wire.CreateKey, wire.CreateKeyParameters{Name: "own", Purpose: string(keys.TLSClient)}, nil)
+	err := conns[0].Call(ctx, agentwire.CreateKey, agentwire.CreateKeyParameters{Name: "own", Purpose: string(keys.TLSClient)}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -220,8 +221,8 @@ func startFlood(t *testing.T, a *daemon.Agent) *flood {
 
 func (f *flood) work(ctx context.Context, conn *varlink.Conn) {
 	for ctx.Err() == nil {
-		p := wire.SignTLSClientParameters{Key: "own", Scheme: string(keys.ECDSAP256SHA256), Message: verifyMessage()}
-		err := conn.Call(ctx, wire.SignTLSClient, p, nil)
+		p := agentwire.SignTLSClientParameters{Key: "own", Scheme: string(keys.ECDSAP256SHA256), Message: verifyMessage()}
+		err := conn.Call(ctx, agentwire.SignTLSClient, p, nil)
 		if ctx.Err() != nil {
 			return
 		}
@@ -245,7 +246,7 @@ func kindName(err error) string {
 	}
 	var e *varlink.Error
 	if errors.As(err, &e) {
-		if kind, ok := wire.KindOf(e.Name); ok {
+		if kind, ok := agentwire.KindOf(e.Name); ok {
 			return string(kind)
 		}
 		return e.Name

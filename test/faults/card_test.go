@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"holdfast/agent/keys"
-	"holdfast/agent/wire"
 	"holdfast/client"
+	"holdfast/internal/agentwire"
+	"holdfast/internal/fault"
 	"holdfast/test/daemon"
 	"holdfast/test/pivcard"
 	"holdfast/test/swtpm"
@@ -31,18 +31,18 @@ type cardRig struct {
 	client *client.Client
 	reader *pivcard.Rig
 	cards  []*pivcard.Card
-	tpm    wire.Key
-	keys   []wire.Key
+	tpm    agentwire.Key
+	keys   []agentwire.Key
 }
 
-func newCardRig(t *testing.T, n int, on wire.OnCard) *cardRig {
+func newCardRig(t *testing.T, n int, on agentwire.OnCard) *cardRig {
 	t.Helper()
 	r := &cardRig{reader: pivcard.Start(t, n)}
 	r.agent = daemon.Start(t, daemon.Options{
 		Device: swtpm.Start(t).Device(), Cards: &daemon.Cards{Socket: r.reader.Socket(), Roots: r.reader.RootFile()},
 	})
 	r.client = connect(t, r.agent)
-	r.tpm = create(t, r.client, wire.CreateKeyParameters{Name: "tpm", Backend: "tpm"})
+	r.tpm = create(t, r.client, agentwire.CreateKeyParameters{Name: "tpm", Backend: "tpm"})
 	for i := range n {
 		card := r.reader.NewCard(pivcard.Options{Serial: uint32(20_000_001 + i)})
 		card.TouchAfter(10 * time.Millisecond)
@@ -51,7 +51,7 @@ func newCardRig(t *testing.T, n int, on wire.OnCard) *cardRig {
 		setUpCard(t, r.client, card)
 		here := on
 		here.Card = card.Serial
-		r.keys = append(r.keys, create(t, r.client, wire.CreateKeyParameters{
+		r.keys = append(r.keys, create(t, r.client, agentwire.CreateKeyParameters{
 			Name: fmt.Sprintf("card%d", i), Backend: "piv", PIN: []byte(cardPIN), OnCard: &here,
 		}))
 	}
@@ -80,10 +80,10 @@ func (r *cardRig) remove(t *testing.T, card *pivcard.Card) {
 // setUpCard gives a card its codes, as soon as the agent has seen it.
 func setUpCard(t *testing.T, c *client.Client, card *pivcard.Card) {
 	t.Helper()
-	p := wire.SetUpCardParameters{Card: card.Serial, PIN: []byte(cardPIN), PUK: []byte(cardPUK)}
+	p := agentwire.SetUpCardParameters{Card: card.Serial, PIN: []byte(cardPIN), PUK: []byte(cardPUK)}
 	poll(t, "the card is set up", 10*time.Second, func() bool {
 		err := c.SetUpCard(within(t, 10*time.Second), p)
-		if err != nil && keys.KindOf(err) != keys.DeviceAbsent && keys.KindOf(err) != keys.KeyMismatch {
+		if err != nil && fault.KindOf(err) != fault.DeviceAbsent && fault.KindOf(err) != fault.KeyMismatch {
 			t.Fatalf("set up card %d: %v", card.Serial, err)
 		}
 		return err == nil
@@ -91,19 +91,19 @@ func setUpCard(t *testing.T, c *client.Client, card *pivcard.Card) {
 }
 
 // kindWithin is the kind of what comes of a signature that may take so long.
-func (r *cardRig) kindWithin(t *testing.T, k wire.Key, d time.Duration) keys.Kind {
+func (r *cardRig) kindWithin(t *testing.T, k agentwire.Key, d time.Duration) fault.Kind {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), d)
 	defer cancel()
 	err := sign(ctx, r.client, k)
 	if errors.Is(err, context.DeadlineExceeded) {
-		return keys.Deadline
+		return fault.Deadline
 	}
-	return keys.KindOf(err)
+	return fault.KindOf(err)
 }
 
 // signsSoon waits until a key signs again and returns how long it took.
-func (r *cardRig) signsSoon(t *testing.T, what string, k wire.Key) time.Duration {
+func (r *cardRig) signsSoon(t *testing.T, what string, k agentwire.Key) time.Duration {
 	t.Helper()
 	return poll(t, what, 10*cardRecovery, func() bool { return sign(within(t, callLimit), r.client, k) == nil })
 }
@@ -112,7 +112,7 @@ func (r *cardRig) signsSoon(t *testing.T, what string, k wire.Key) time.Duration
 // and the other card sign as if nothing had happened.
 func TestCardHangs(t *testing.T) {
 	t.Parallel()
-	r := newCardRig(t, 2, wire.OnCard{PINPolicy: "never", TouchPolicy: "always"})
+	r := newCardRig(t, 2, agentwire.OnCard{PINPolicy: "never", TouchPolicy: "always"})
 	for _, k := range append(r.keys, r.tpm) {
 		if err := sign(within(t, callLimit), r.client, k); err != nil {
 			t.Fatalf("%s: %v", k.Name, err)
@@ -132,7 +132,7 @@ func TestCardHangs(t *testing.T) {
 		var worst time.Duration
 		signed := 0
 		for began := time.Now(); time.Since(began) < 2*time.Second; {
-			for _, k := range []wire.Key{r.tpm, r.keys[1]} {
+			for _, k := range []agentwire.Key{r.tpm, r.keys[1]} {
 				start := time.Now()
 				if err := sign(within(t, callLimit), r.client, k); err != nil {
 					t.Errorf("card 0 %s: %s: %v", name, k.Name, err)
@@ -156,7 +156,7 @@ func TestCardHangs(t *testing.T) {
 // hang, no card that stays lost, no PIN spent.
 func TestCardFaults(t *testing.T) {
 	t.Parallel()
-	r := newCardRig(t, 1, wire.OnCard{PINPolicy: "once"})
+	r := newCardRig(t, 1, agentwire.OnCard{PINPolicy: "once"})
 	card, k := r.cards[0], r.keys[0]
 	seed := rand.Uint64()
 	random := rand.New(rand.NewPCG(seed, 0))
@@ -168,32 +168,32 @@ func TestCardFaults(t *testing.T) {
 		if cold { // the card is opened anew, the PIN proved, and then it signs
 			lockCard(t, r.client, k)
 		}
-		fault, resume := r.breaks(t, random, card, cold)
+		flaw, resume := r.breaks(t, random, card, cold)
 		kind := r.unlockAndSign(t, k, cold)
 		switch kind {
-		case keys.Internal, keys.BadRequest, keys.Denied, keys.PINBlocked:
-			t.Errorf("fault %d, %s: kind %q", i, fault, kind)
+		case fault.Internal, fault.BadRequest, fault.Denied, fault.PINBlocked:
+			t.Errorf("fault %d, %s: kind %q", i, flaw, kind)
 		case "":
 		default:
 			felt++
 		}
 		resume()
-		took := poll(t, fmt.Sprintf("recovery from fault %d, %s, seed %d", i, fault, seed), 10*cardRecovery, func() bool {
+		took := poll(t, fmt.Sprintf("recovery from fault %d, %s, seed %d", i, flaw, seed), 10*cardRecovery, func() bool {
 			err := sign(within(t, callLimit), r.client, k)
-			if keys.KindOf(err) == keys.PINRequired {
+			if fault.KindOf(err) == fault.PINRequired {
 				unlockCard(t, r.client, k)
 			}
 			return err == nil
 		})
 		worst = max(worst, took)
 		if took > cardRecovery {
-			t.Errorf("fault %d, %s: recovery took %v", i, fault, took)
+			t.Errorf("fault %d, %s: recovery took %v", i, flaw, took)
 		}
 		if left := card.PINLeft(); left != 3 {
 			wrong++
 		}
 		lockCard(t, r.client, k) // lets go of the card
-		poll(t, "the card is free after "+fault, 2*cardRecovery, func() bool { return r.free(card) })
+		poll(t, "the card is free after "+flaw, 2*cardRecovery, func() bool { return r.free(card) })
 	}
 	t.Logf("seed %d: %d faults, %d of them felt, slowest recovery %v, %d times a PIN try was spent, no handle leaked", seed, cardFaults, felt, worst, wrong)
 	if wrong > 0 || felt < cardFaults/2 {
@@ -203,23 +203,23 @@ func TestCardFaults(t *testing.T) {
 
 // unlockAndSign signs, and unlocks before when the key is locked; it returns the
 // kind of what went wrong first.
-func (r *cardRig) unlockAndSign(t *testing.T, k wire.Key, locked bool) keys.Kind {
+func (r *cardRig) unlockAndSign(t *testing.T, k agentwire.Key, locked bool) fault.Kind {
 	t.Helper()
 	if locked {
 		ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
 		defer cancel()
-		_, err := r.client.Unlock(ctx, wire.UnlockKeyParameters{Name: k.Name, PIN: []byte(cardPIN)})
+		_, err := r.client.Unlock(ctx, agentwire.UnlockKeyParameters{Name: k.Name, PIN: []byte(cardPIN)})
 		if errors.Is(err, context.DeadlineExceeded) {
-			return keys.Deadline
+			return fault.Deadline
 		}
 		if err != nil {
-			return keys.KindOf(err)
+			return fault.KindOf(err)
 		}
 	}
 	return r.kindWithin(t, k, 500*time.Millisecond)
 }
 
-func lockCard(t *testing.T, c *client.Client, k wire.Key) {
+func lockCard(t *testing.T, c *client.Client, k agentwire.Key) {
 	t.Helper()
 	if err := c.Lock(within(t, callLimit), k.Name); err != nil {
 		t.Fatalf("lock: %v", err)
@@ -276,11 +276,11 @@ func (r *cardRig) breaks(t *testing.T, random *rand.Rand, card *pivcard.Card, co
 	return fmt.Sprintf("%s at command %d", f.name, nth), f.mend
 }
 
-func unlockCard(t *testing.T, c *client.Client, k wire.Key) {
+func unlockCard(t *testing.T, c *client.Client, k agentwire.Key) {
 	t.Helper()
 	poll(t, "unlock", 10*cardRecovery, func() bool {
-		_, err := c.Unlock(within(t, callLimit), wire.UnlockKeyParameters{Name: k.Name, PIN: []byte(cardPIN)})
-		if kind := keys.KindOf(err); kind == keys.PINBlocked {
+		_, err := c.Unlock(within(t, callLimit), agentwire.UnlockKeyParameters{Name: k.Name, PIN: []byte(cardPIN)})
+		if kind := fault.KindOf(err); kind == fault.PINBlocked {
 			t.Fatalf("unlock: %v", err)
 		}
 		return err == nil
@@ -291,15 +291,15 @@ func unlockCard(t *testing.T, c *client.Client, k wire.Key) {
 // put back, is used without a restart.
 func TestOtherCard(t *testing.T) {
 	t.Parallel()
-	r := newCardRig(t, 1, wire.OnCard{PINPolicy: "once"})
+	r := newCardRig(t, 1, agentwire.OnCard{PINPolicy: "once"})
 	mine, other := r.cards[0], r.reader.NewCard(pivcard.Options{Serial: 666})
 	unlockCard(t, r.client, r.keys[0])
 	r.remove(t, mine)
-	poll(t, "device-absent", cardRecovery, func() bool { return r.kindWithin(t, r.keys[0], callLimit) == keys.DeviceAbsent })
+	poll(t, "device-absent", cardRecovery, func() bool { return r.kindWithin(t, r.keys[0], callLimit) == fault.DeviceAbsent })
 	r.insert(t, other)
-	poll(t, "key-mismatch", cardRecovery, func() bool { return r.kindWithin(t, r.keys[0], callLimit) == keys.KeyMismatch })
-	_, err := r.client.Unlock(within(t, callLimit), wire.UnlockKeyParameters{Name: r.keys[0].Name, PIN: []byte(cardPIN)})
-	if keys.KindOf(err) != keys.KeyMismatch {
+	poll(t, "key-mismatch", cardRecovery, func() bool { return r.kindWithin(t, r.keys[0], callLimit) == fault.KeyMismatch })
+	_, err := r.client.Unlock(within(t, callLimit), agentwire.UnlockKeyParameters{Name: r.keys[0].Name, PIN: []byte(cardPIN)})
+	if fault.KindOf(err) != fault.KeyMismatch {
 		t.Errorf("unlock: %v, want key-mismatch", err)
 	}
 	if n := other.PINTries(); n != 0 {
@@ -307,7 +307,7 @@ func TestOtherCard(t *testing.T) {
 	}
 	r.remove(t, other)
 	r.insert(t, mine)
-	poll(t, "the key wants its PIN again", cardRecovery, func() bool { return r.kindWithin(t, r.keys[0], callLimit) == keys.PINRequired })
+	poll(t, "the key wants its PIN again", cardRecovery, func() bool { return r.kindWithin(t, r.keys[0], callLimit) == fault.PINRequired })
 	unlockCard(t, r.client, r.keys[0])
 	if took := r.signsSoon(t, "the right card", r.keys[0]); took > cardRecovery {
 		t.Errorf("the right card signs after %v", took)
@@ -317,13 +317,13 @@ func TestOtherCard(t *testing.T) {
 // TestPCSCDRestarts: the daemon between agent and card ends and comes back.
 func TestPCSCDRestarts(t *testing.T) {
 	t.Parallel()
-	r := newCardRig(t, 1, wire.OnCard{PINPolicy: "never"})
+	r := newCardRig(t, 1, agentwire.OnCard{PINPolicy: "never"})
 	for range 3 {
 		if err := sign(within(t, callLimit), r.client, r.keys[0]); err != nil {
 			t.Fatal(err)
 		}
 		r.reader.StopPCSCD()
-		poll(t, "device-absent", cardRecovery, func() bool { return r.kindWithin(t, r.keys[0], callLimit) == keys.DeviceAbsent })
+		poll(t, "device-absent", cardRecovery, func() bool { return r.kindWithin(t, r.keys[0], callLimit) == fault.DeviceAbsent })
 		if err := sign(within(t, callLimit), r.client, r.tpm); err != nil {
 			t.Errorf("the TPM meanwhile: %v", err)
 		}

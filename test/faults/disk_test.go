@@ -12,8 +12,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"holdfast/agent/keys"
-	"holdfast/agent/wire"
+	"holdfast/internal/agentwire"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
 	"holdfast/test/daemon"
 	"holdfast/test/swtpm"
 )
@@ -32,12 +33,12 @@ func TestDiskFull(t *testing.T) {
 	}
 	a := start()
 	c := connect(t, a)
-	old := create(t, c, wire.CreateKeyParameters{Name: "old"})
+	old := create(t, c, agentwire.CreateKeyParameters{Name: "old"})
 	made, refused := 0, 0
 	for pages := range 8 {
 		name := fmt.Sprintf("k%d", pages)
 		fill(t, filepath.Join(state, "ballast"), pages*os.Getpagesize())
-		_, err := c.CreateKey(within(t, 10*time.Second), wire.CreateKeyParameters{Name: name, Purpose: string(keys.TLSClient)})
+		_, err := c.CreateKey(within(t, 10*time.Second), agentwire.CreateKeyParameters{Name: name, Purpose: string(keys.TLSClient)})
 		if err := sign(within(t, 5*time.Second), c, old); err != nil {
 			t.Errorf("%d pages free: the old key: %v", pages, err)
 		}
@@ -45,7 +46,7 @@ func TestDiskFull(t *testing.T) {
 			made++
 		} else {
 			refused++
-			if kind := keys.KindOf(err); kind != keys.Internal || err.Error() == "internal error" {
+			if kind := fault.KindOf(err); kind != fault.Internal || err.Error() == "internal error" {
 				t.Errorf("%d pages free: %v of kind %s, want internal with the reason", pages, err, kind)
 			}
 		}
@@ -82,7 +83,7 @@ func TestAuditDiskFull(t *testing.T) {
 	tmpfs(t, logs, 64<<10)
 	a := daemon.Start(t, daemon.Options{Dir: dir, Device: tpm.Device(), Args: []string{"--audit", filepath.Join(logs, "audit.log")}})
 	c := connect(t, a)
-	k := create(t, c, wire.CreateKeyParameters{Name: "k"})
+	k := create(t, c, agentwire.CreateKeyParameters{Name: "k"})
 	ballast := filepath.Join(logs, "ballast")
 	fill(t, ballast, 0)
 	var err error
@@ -91,7 +92,7 @@ func TestAuditDiskFull(t *testing.T) {
 			break
 		}
 	}
-	if keys.KindOf(err) != keys.Internal {
+	if fault.KindOf(err) != fault.Internal {
 		t.Errorf("signing without a record: %v, want internal", err)
 	}
 	if err := os.Remove(ballast); err != nil {

@@ -14,9 +14,9 @@ import (
 	"testing"
 	"time"
 
-	"holdfast/agent/keys"
-	"holdfast/agent/wire"
 	"holdfast/client"
+	"holdfast/internal/agentwire"
+	"holdfast/internal/keys"
 	"holdfast/test/daemon"
 )
 
@@ -55,7 +55,7 @@ func within(t *testing.T, d time.Duration) context.Context {
 	return ctx
 }
 
-func create(t *testing.T, c *client.Client, p wire.CreateKeyParameters) wire.Key {
+func create(t *testing.T, c *client.Client, p agentwire.CreateKeyParameters) agentwire.Key {
 	t.Helper()
 	if p.Purpose == "" {
 		p.Purpose = string(keys.TLSClient)
@@ -76,7 +76,7 @@ func verifyMessage() []byte {
 }
 
 // sign has the key sign a new message and verifies the signature itself.
-func sign(ctx context.Context, c *client.Client, k wire.Key) error {
+func sign(ctx context.Context, c *client.Client, k agentwire.Key) error {
 	key, err := c.Key(ctx, k.Name)
 	if err != nil {
 		return err
@@ -84,7 +84,7 @@ func sign(ctx context.Context, c *client.Client, k wire.Key) error {
 	return signWith(ctx, key, k)
 }
 
-func signWith(ctx context.Context, key *client.Key, k wire.Key) error {
+func signWith(ctx context.Context, key *client.Key, k agentwire.Key) error {
 	s, msg := keys.Scheme(k.Scheme), verifyMessage()
 	signature, err := key.WithContext(ctx).SignMessage(nil, msg, s.SignerOpts())
 	if err != nil {

@@ -10,9 +10,10 @@ import (
 	"testing"
 	"time"
 
-	"holdfast/agent/keys"
-	"holdfast/agent/wire"
 	"holdfast/client"
+	"holdfast/internal/agentwire"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
 	"holdfast/test/daemon"
 	"holdfast/test/swtpm"
 )
@@ -29,13 +30,13 @@ func TestKillDuringCreation(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	random, start := rand.New(rand.NewPCG(seed, 0)), time.Now()
 	tpm, dir := swtpm.Start(t), daemon.Dir(t)
-	var acknowledged []wire.Key
+	var acknowledged []agentwire.Key
 	unheard := 0
 	span := 20 * time.Millisecond // corrected to what a creation takes
 	a := daemon.Start(t, daemon.Options{Dir: dir, Device: tpm.Device()})
 	for round := range kills {
 		name := fmt.Sprintf("k%d", round)
-		made := make(chan *wire.Key, 1)
+		made := make(chan *agentwire.Key, 1)
 		begun := time.Now()
 		go func() { made <- tryCreate(a, name) }()
 		time.Sleep(time.Duration(random.Int64N(int64(span)))) // the moment is what is under test
@@ -64,7 +65,7 @@ func TestKillDuringCreation(t *testing.T) {
 }
 
 // tryCreate returns the key if the agent has acknowledged it.
-func tryCreate(a *daemon.Agent, name string) *wire.Key {
+func tryCreate(a *daemon.Agent, name string) *agentwire.Key {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	c, err := client.Dial(ctx, &client.Options{Socket: a.Socket})
@@ -72,7 +73,7 @@ func tryCreate(a *daemon.Agent, name string) *wire.Key {
 		return nil
 	}
 	defer c.Close()
-	k, err := c.CreateKey(ctx, wire.CreateKeyParameters{Name: name, Purpose: string(keys.TLSClient)})
+	k, err := c.CreateKey(ctx, agentwire.CreateKeyParameters{Name: name, Purpose: string(keys.TLSClient)})
 	if err != nil {
 		return nil
 	}
@@ -81,7 +82,7 @@ func tryCreate(a *daemon.Agent, name string) *wire.Key {
 
 // checkRound looks at what a killed agent has left. It returns 1 for a key that
 // is there although nobody was told.
-func checkRound(t *testing.T, seed uint64, a *daemon.Agent, name string, acknowledged *wire.Key) int {
+func checkRound(t *testing.T, seed uint64, a *daemon.Agent, name string, acknowledged *agentwire.Key) int {
 	t.Helper()
 	c := connect(t, a)
 	defer c.Close()
@@ -97,7 +98,7 @@ func checkRound(t *testing.T, seed uint64, a *daemon.Agent, name string, acknowl
 	}
 	k, err := c.GetKey(ctx, name)
 	switch {
-	case keys.KindOf(err) == keys.Denied && acknowledged == nil:
+	case fault.KindOf(err) == fault.Denied && acknowledged == nil:
 		return 0
 	case err != nil:
 		t.Fatalf("seed %d: key %s, acknowledged %v: %v", seed, name, acknowledged != nil, err)
@@ -168,7 +169,7 @@ func makeAndDelete(a *daemon.Agent, name string) {
 		return
 	}
 	defer c.Close()
-	p := wire.CreateKeyParameters{Name: name, Purpose: string(keys.TLSClient), Persistent: true}
+	p := agentwire.CreateKeyParameters{Name: name, Purpose: string(keys.TLSClient), Persistent: true}
 	if _, err := c.CreateKey(ctx, p); err == nil {
 		_ = c.DeleteKey(ctx, name)
 	}

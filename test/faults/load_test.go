@@ -10,10 +10,10 @@ import (
 	"testing"
 	"time"
 
-	"holdfast/agent/keys"
-	"holdfast/agent/wire"
 	"holdfast/client"
-	"holdfast/client/varlink"
+	"holdfast/internal/agentwire"
+	"holdfast/internal/fault"
+	"holdfast/internal/varlink"
 	"holdfast/test/daemon"
 )
 
@@ -33,7 +33,7 @@ type load struct {
 const lost = "connection lost"
 
 // startLoad signs with key k from workers goroutines, each call within limit.
-func startLoad(t *testing.T, a *daemon.Agent, k wire.Key, workers int, limit time.Duration) *load {
+func startLoad(t *testing.T, a *daemon.Agent, k agentwire.Key, workers int, limit time.Duration) *load {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	l := &load{bad: map[string]int{}, stop: cancel}
@@ -49,7 +49,7 @@ func startLoad(t *testing.T, a *daemon.Agent, k wire.Key, workers int, limit tim
 	return l
 }
 
-func (l *load) work(ctx context.Context, key *client.Key, k wire.Key, limit time.Duration) {
+func (l *load) work(ctx context.Context, key *client.Key, k agentwire.Key, limit time.Duration) {
 	for ctx.Err() == nil {
 		call, cancel := context.WithTimeout(ctx, limit)
 		asked := time.Now()
@@ -85,12 +85,12 @@ func (l *load) note(asked time.Time, err error) {
 // caller could not act on it.
 func nameOf(err error) (string, bool) {
 	var unreachable *client.UnreachableError
-	if e, ok := keys.AsError(err); ok {
-		return string(e.Kind), e.Kind != keys.Internal && e.Kind != keys.KeyMismatch
+	if e, ok := fault.AsError(err); ok {
+		return string(e.Kind), e.Kind != fault.Internal && e.Kind != fault.KeyMismatch
 	}
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
-		return string(keys.Deadline), true
+		return string(fault.Deadline), true
 	case errors.Is(err, varlink.ErrConnectionLost), errors.As(err, &unreachable):
 		return lost, true
 	}
@@ -119,7 +119,7 @@ func (l *load) total() int {
 }
 
 // seen reports whether there was a failure of the kind.
-func (l *load) seen(kind keys.Kind) bool {
+func (l *load) seen(kind fault.Kind) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.bad[string(kind)] > 0

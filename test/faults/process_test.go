@@ -15,7 +15,7 @@ import (
 
 	"github.com/google/go-tpm/tpm2"
 
-	"holdfast/agent/wire"
+	"holdfast/internal/agentwire"
 	"holdfast/test/daemon"
 	"holdfast/test/swtpm"
 )
@@ -183,7 +183,7 @@ func TestDrain(t *testing.T) {
 	tpm := swtpm.Start(t)
 	for round := range 10 {
 		a := daemon.Start(t, daemon.Options{Device: tpm.Device()})
-		k := create(t, connect(t, a), wire.CreateKeyParameters{Name: "k"})
+		k := create(t, connect(t, a), agentwire.CreateKeyParameters{Name: "k"})
 		l := startLoad(t, a, k, 8, callLimit)
 		poll(t, "signatures", 5*time.Second, func() bool { return l.total() > 20 })
 		start := time.Now()
@@ -211,7 +211,7 @@ func TestDrainAnswers(t *testing.T) {
 	proxy := swtpm.NewProxy(t, tpm, swtpm.Options{})
 	a := daemon.Start(t, daemon.Options{Device: proxy.Device()})
 	c := connect(t, a)
-	k := create(t, c, wire.CreateKeyParameters{Name: "k"})
+	k := create(t, c, agentwire.CreateKeyParameters{Name: "k"})
 	key, err := c.Key(within(t, callLimit), k.Name)
 	if err != nil {
 		t.Fatal(err)

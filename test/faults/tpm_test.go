@@ -11,10 +11,11 @@ import (
 
 	"github.com/google/go-tpm/tpm2"
 
-	"holdfast/agent/keys"
-	"holdfast/agent/wire"
 	"holdfast/client"
-	"holdfast/client/varlink"
+	"holdfast/internal/agentwire"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
+	"holdfast/internal/varlink"
 	"holdfast/test/daemon"
 	"holdfast/test/swtpm"
 )
@@ -27,15 +28,15 @@ const (
 )
 
 // transient is what a caller may see while a TPM goes away and comes back.
-var transient = []string{string(keys.DeviceAbsent), string(keys.DeviceWedged), string(keys.Deadline), string(keys.Busy)}
+var transient = []string{string(fault.DeviceAbsent), string(fault.DeviceWedged), string(fault.Deadline), string(fault.Busy)}
 
 // setup is an agent on a TPM of its own, with one key.
-func setup(t *testing.T) (*swtpm.TPM, *daemon.Agent, *client.Client, wire.Key) {
+func setup(t *testing.T) (*swtpm.TPM, *daemon.Agent, *client.Client, agentwire.Key) {
 	t.Helper()
 	tpm := swtpm.Start(t)
 	a := daemon.Start(t, daemon.Options{Device: tpm.Device()})
 	c := connect(t, a)
-	return tpm, a, c, create(t, c, wire.CreateKeyParameters{Name: "k"})
+	return tpm, a, c, create(t, c, agentwire.CreateKeyParameters{Name: "k"})
 }
 
 // state returns the device's state as GetStatus reports it.
@@ -124,7 +125,7 @@ func TestTPMStops(t *testing.T) {
 	poll(t, "a signature", 5*time.Second, func() bool { return l.total() > 0 })
 	tpm.Stop()
 	named := poll(t, "a failure with a name", 10*time.Second, func() bool {
-		return l.seen(keys.DeviceWedged) || l.seen(keys.Deadline)
+		return l.seen(fault.DeviceWedged) || l.seen(fault.Deadline)
 	})
 	waitState(t, c, keys.StateWedged, 15*time.Second)
 	if ks, err := c.Keys(within(t, time.Second), false); err != nil || len(ks) != 1 {
@@ -172,14 +173,14 @@ func TestTPMSwapped(t *testing.T) {
 	var cut cutter
 	t.Cleanup(func() { cut.end() })
 	cut.power(t, tpm, other.Dir)
-	poll(t, "identity-changed", 10*time.Second, func() bool { return l.seen(keys.IdentityChanged) || l.seen(keys.KeyLost) })
+	poll(t, "identity-changed", 10*time.Second, func() bool { return l.seen(fault.IdentityChanged) || l.seen(fault.KeyLost) })
 	waitState(t, c, keys.StateIdentityChanged, 5*time.Second)
 	if got, err := c.GetKey(within(t, time.Second), k.Name); err != nil || got.Name != k.Name {
 		t.Errorf("the key's record is gone: %v", err)
 	}
 	cut.power(t, tpm, own)
 	took := recovers(t, l)
-	l.check(t, append(transient, string(keys.IdentityChanged), string(keys.KeyLost))...)
+	l.check(t, append(transient, string(fault.IdentityChanged), string(fault.KeyLost))...)
 	t.Logf("signing again %v after the right TPM came back; %s", took, l.account())
 }
 
@@ -197,7 +198,7 @@ func TestTPMCleared(t *testing.T) {
 	proxy := swtpm.NewProxy(t, tpm, swtpm.Options{})
 	a := daemon.Start(t, daemon.Options{Device: proxy.Device()})
 	c := connect(t, a)
-	k := create(t, c, wire.CreateKeyParameters{Name: "k"})
+	k := create(t, c, agentwire.CreateKeyParameters{Name: "k"})
 	l := startLoad(t, a, k, 2, callLimit)
 	poll(t, "a signature", 5*time.Second, func() bool { return l.total() > 0 })
 
@@ -210,9 +211,9 @@ func TestTPMCleared(t *testing.T) {
 		t.Fatalf("TPM2_Clear: %x, %v", reply, err)
 	}
 	conn.Close()
-	poll(t, "identity-changed or key-lost", 10*time.Second, func() bool { return l.seen(keys.IdentityChanged) || l.seen(keys.KeyLost) })
+	poll(t, "identity-changed or key-lost", 10*time.Second, func() bool { return l.seen(fault.IdentityChanged) || l.seen(fault.KeyLost) })
 	waitState(t, c, keys.StateIdentityChanged, 10*time.Second)
-	l.check(t, append(transient, string(keys.IdentityChanged), string(keys.KeyLost))...)
+	l.check(t, append(transient, string(fault.IdentityChanged), string(fault.KeyLost))...)
 	files, err := filepath.Glob(filepath.Join(a.State, "keys", "*", "*.json"))
 	if err != nil || len(files) != 1 {
 		t.Errorf("key records after the clear: %v, %v, want the one that was there", files, err)
@@ -231,8 +232,8 @@ func TestTPMLockedOut(t *testing.T) {
 	dir := daemon.Dir(t)
 	a := daemon.Start(t, daemon.Options{Dir: dir, Device: tpm.Device()})
 	c := connect(t, a)
-	k := create(t, c, wire.CreateKeyParameters{Name: "k"})
-	withPIN := create(t, c, wire.CreateKeyParameters{Name: "p", PIN: []byte("123456")})
+	k := create(t, c, agentwire.CreateKeyParameters{Name: "k"})
+	withPIN := create(t, c, agentwire.CreateKeyParameters{Name: "p", PIN: []byte("123456")})
 	if a.Stop() != 0 {
 		t.Errorf("the agent did not stop cleanly:\n%s", a.Log())
 	}
@@ -244,8 +245,8 @@ func TestTPMLockedOut(t *testing.T) {
 	if err := sign(within(t, callLimit), c, k); err != nil {
 		t.Errorf("a key without a PIN: %v", err)
 	}
-	_, err := c.Unlock(within(t, callLimit), wire.UnlockKeyParameters{Name: withPIN.Name, PIN: []byte("123456")})
-	if kind := keys.KindOf(err); kind != keys.DeviceLocked && kind != keys.PINBlocked {
+	_, err := c.Unlock(within(t, callLimit), agentwire.UnlockKeyParameters{Name: withPIN.Name, PIN: []byte("123456")})
+	if kind := fault.KindOf(err); kind != fault.DeviceLocked && kind != fault.PINBlocked {
 		t.Errorf("unlock on a locked TPM: %v, want device-locked", err)
 	}
 	a.Stop()
@@ -253,7 +254,7 @@ func TestTPMLockedOut(t *testing.T) {
 	a = daemon.Start(t, daemon.Options{Dir: dir, Device: tpm.Device()})
 	c = connect(t, a)
 	waitState(t, c, keys.StateReady, 5*time.Second)
-	if _, err := c.Unlock(within(t, callLimit), wire.UnlockKeyParameters{Name: withPIN.Name, PIN: []byte("123456")}); err != nil {
+	if _, err := c.Unlock(within(t, callLimit), agentwire.UnlockKeyParameters{Name: withPIN.Name, PIN: []byte("123456")}); err != nil {
 		t.Errorf("unlock after the lockout: %v", err)
 	}
 	if err := sign(within(t, callLimit), c, withPIN); err != nil {
@@ -292,7 +293,7 @@ func TestWrongSignature(t *testing.T) {
 	tpm := swtpm.Start(t)
 	proxy := swtpm.NewProxy(t, tpm, swtpm.Options{})
 	a := daemon.Start(t, daemon.Options{Device: proxy.Device()})
-	k := create(t, connect(t, a), wire.CreateKeyParameters{Name: "k"})
+	k := create(t, connect(t, a), agentwire.CreateKeyParameters{Name: "k"})
 	conn, err := net.Dial("unix", a.Socket)
 	if err != nil {
 		t.Fatal(err)
@@ -300,8 +301,8 @@ func TestWrongSignature(t *testing.T) {
 	defer conn.Close()
 	bare := varlink.NewConn(conn) // unlike package client, it verifies nothing
 	ask := func() error {
-		p := wire.SignTLSClientParameters{Key: k.Name, Scheme: k.Scheme, Message: verifyMessage()}
-		return bare.Call(within(t, callLimit), wire.SignTLSClient, p, nil)
+		p := agentwire.SignTLSClientParameters{Key: k.Name, Scheme: k.Scheme, Message: verifyMessage()}
+		return bare.Call(within(t, callLimit), agentwire.SignTLSClient, p, nil)
 	}
 	if err := ask(); err != nil {
 		t.Fatal(err)
@@ -312,11 +313,11 @@ func TestWrongSignature(t *testing.T) {
 		}
 		return reply
 	})
-	if name := kindName(ask()); name != string(keys.KeyMismatch) {
+	if name := kindName(ask()); name != string(fault.KeyMismatch) {
 		t.Errorf("a wrong signature: %s, want key-mismatch", name)
 	}
 	proxy.SetMutation(nil)
-	if name := kindName(ask()); name != string(keys.KeyMismatch) {
+	if name := kindName(ask()); name != string(fault.KeyMismatch) {
 		t.Errorf("the next call: %s, want key-mismatch until a reload", name)
 	}
 	a.Signal(syscall.SIGHUP)
@@ -333,19 +334,19 @@ func TestTPMFails(t *testing.T) {
 	proxy := swtpm.NewProxy(t, tpm, swtpm.Options{})
 	a := daemon.Start(t, daemon.Options{Device: proxy.Device()})
 	c := connect(t, a)
-	k := create(t, c, wire.CreateKeyParameters{Name: "k"})
+	k := create(t, c, agentwire.CreateKeyParameters{Name: "k"})
 	l := startLoad(t, a, k, 2, callLimit)
 	poll(t, "a signature", 5*time.Second, func() bool { return l.total() > 0 })
 	proxy.SetMutation(func(tpm2.TPMCC, []byte) []byte {
 		return []byte{0x80, 0x01, 0, 0, 0, 10, 0, 0, 0x01, 0x01} // TPM_RC_FAILURE
 	})
-	poll(t, "device-failed", 5*time.Second, func() bool { return l.seen(keys.DeviceFailed) })
+	poll(t, "device-failed", 5*time.Second, func() bool { return l.seen(fault.DeviceFailed) })
 	waitState(t, c, keys.StateFailed, 5*time.Second)
 	if list, err := c.Keys(within(t, time.Second), false); err != nil || len(list) != 1 {
 		t.Errorf("a failed device keeps the agent from listing keys: %v, %v", list, err)
 	}
 	proxy.SetMutation(nil)
 	took := recovers(t, l)
-	l.check(t, append(transient, string(keys.DeviceFailed))...)
+	l.check(t, append(transient, string(fault.DeviceFailed))...)
 	t.Logf("signing again after %v; %s", took, l.account())
 }

@@ -8,8 +8,8 @@ import (
 	"errors"
 	"path/filepath"
 
-	"holdfast/agent/keyring"
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
+	"holdfast/internal/keyring"
 )
 
 // Keyring keeps secrets for a desktop's person. A [*keyring.Keyring] is one.
@@ -63,22 +63,22 @@ func (o Options) fromKeyring(ctx context.Context, kept state) ([]byte, error) {
 // unanswered is the error for a keyring that did not give back the key.
 func (o Options) unanswered(err error) error {
 	anew := "; if it is gone for good, remove " + filepath.Join(o.State, stateFile) + ": another key is made, and kubeconfigs have to be written again"
-	e := &keys.Error{
-		Kind: keys.DeviceFailed, Message: "the proxy's key is in the desktop's keyring, which did not give it back",
+	e := &fault.Error{
+		Kind: fault.DeviceFailed, Message: "the proxy's key is in the desktop's keyring, which did not give it back",
 		Hint: "the broker's log has the cause", Err: err,
 	}
 	switch {
 	case errors.Is(err, keyring.ErrLocked):
-		e.Kind, e.Message = keys.PINRequired, "the proxy's key is in the desktop's keyring, which is locked"
+		e.Kind, e.Message = fault.PINRequired, "the proxy's key is in the desktop's keyring, which is locked"
 		e.Hint = "unlock the keyring (log in to the desktop, or use its password manager), then try again"
 	case errors.Is(err, keyring.ErrNoService):
-		e.Kind, e.Message = keys.DeviceAbsent, "the proxy's key is in the desktop's keyring, and there is none now"
+		e.Kind, e.Message = fault.DeviceAbsent, "the proxy's key is in the desktop's keyring, and there is none now"
 		e.Hint = "log in to the desktop where the key was made, then try again" + anew
 	case errors.Is(err, keyring.ErrNotFound):
-		e.Kind, e.Message = keys.DeviceAbsent, "the proxy's key is in a desktop's keyring, and this one does not have it"
+		e.Kind, e.Message = fault.DeviceAbsent, "the proxy's key is in a desktop's keyring, and this one does not have it"
 		e.Hint = "log in to the desktop where the key was made, then try again" + anew
 	case errors.Is(err, keyring.ErrSilent):
-		e.Kind, e.Message = keys.Deadline, "the proxy's key is in the desktop's keyring, which does not answer"
+		e.Kind, e.Message = fault.Deadline, "the proxy's key is in the desktop's keyring, which does not answer"
 		e.Hint = "try again, or log out of the desktop and in again"
 	}
 	return e

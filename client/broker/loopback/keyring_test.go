@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"holdfast/agent/keyring"
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
+	"holdfast/internal/keyring"
 	"holdfast/test/desktop"
 )
 
@@ -26,7 +26,7 @@ func onADesktop(t *testing.T) (Options, *desktop.Bus, *bytes.Buffer) {
 	bus := desktop.StartBus(t)
 	t.Setenv("DBUS_SESSION_BUS_ADDRESS", bus.Address)
 	o, d := options(t)
-	d.seals = kind(keys.Unsupported)
+	d.seals = kind(fault.Unsupported)
 	log := &bytes.Buffer{}
 	o.Keyring, o.Log = keyring.New(), slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	return o, bus, log
@@ -121,12 +121,12 @@ func TestKeyMovesToTheKeyring(t *testing.T) {
 
 // A desktop need not have a device, and may get one later.
 func TestKeyMovesToTheDevice(t *testing.T) {
-	for _, absent := range []keys.Kind{keys.Unsupported, keys.DeviceAbsent} {
+	for _, absent := range []fault.Kind{fault.Unsupported, fault.DeviceAbsent} {
 		o, bus, _ := onADesktop(t)
 		d := &device{seals: kind(absent)}
 		o.Sealer = d
 		first := wantKept(t, o, keyPath(o), nil)
-		d.seals = kind(keys.Busy)
+		d.seals = kind(fault.Busy)
 		wantKept(t, o, keyPath(o), first)
 		d.seals, d.sealed = nil, map[string][]byte{SealedName: []byte("another broker's")}
 		wantKept(t, o, keyPath(o), first)
@@ -137,7 +137,7 @@ func TestKeyMovesToTheDevice(t *testing.T) {
 	}
 	o, bus, _ := onADesktop(t)
 	bus.StartKeyring()
-	o.Sealer = &device{seals: kind(keys.DeviceAbsent)}
+	o.Sealer = &device{seals: kind(fault.DeviceAbsent)}
 	first := wantKept(t, o, inTheKeyring, nil)
 	o.Sealer = &device{}
 	wantKept(t, o, inTheKeyring, first)
@@ -148,12 +148,12 @@ func TestKeyInTheKeyringIsNotReplaced(t *testing.T) {
 	o, bus, _ := onADesktop(t)
 	daemon := bus.StartKeyring()
 	first := wantKept(t, o, inTheKeyring, nil)
-	refused := func(what string, o Options, k keys.Kind, fact string) {
+	refused := func(what string, o Options, k fault.Kind, fact string) {
 		t.Helper()
 		ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
 		defer cancel()
 		_, err := Open(ctx, o)
-		e, ok := keys.AsError(err)
+		e, ok := fault.AsError(err)
 		if !ok || e.Kind != k || !strings.Contains(e.Message, fact) || e.Hint == "" {
 			t.Errorf("%s: got %v, want %s, %q and a hint", what, err, k, fact)
 		}
@@ -162,24 +162,24 @@ func TestKeyInTheKeyringIsNotReplaced(t *testing.T) {
 		}
 	}
 	daemon.Signal(syscall.SIGSTOP)
-	refused("hangs", o, keys.Deadline, "does not answer")
+	refused("hangs", o, fault.Deadline, "does not answer")
 	daemon.Signal(syscall.SIGCONT)
 	daemon.Lock()
-	refused("locked", o, keys.PINRequired, "is locked")
+	refused("locked", o, fault.PINRequired, "is locked")
 	daemon.Stop()
-	refused("ended", o, keys.DeviceAbsent, "there is none now")
+	refused("ended", o, fault.DeviceAbsent, "there is none now")
 	other := desktop.StartBus(t)
 	other.StartKeyring()
 	t.Setenv("DBUS_SESSION_BUS_ADDRESS", other.Address)
-	refused("another desktop's", o, keys.DeviceAbsent, "this one does not have it")
+	refused("another desktop's", o, fault.DeviceAbsent, "this one does not have it")
 	t.Setenv("DBUS_SESSION_BUS_ADDRESS", "unix:path=/nonexistent/bus")
-	refused("no such bus", o, keys.DeviceAbsent, "there is none now")
+	refused("no such bus", o, fault.DeviceAbsent, "there is none now")
 	none := o
 	none.Keyring = nil
-	refused("not asked", none, keys.DeviceAbsent, "there is none now")
+	refused("not asked", none, fault.DeviceAbsent, "there is none now")
 	broken := o
 	broken.Keyring = &forgetful{get: errors.New("nonsense")}
-	refused("broken", broken, keys.DeviceFailed, "did not give it back")
+	refused("broken", broken, fault.DeviceFailed, "did not give it back")
 	t.Setenv("DBUS_SESSION_BUS_ADDRESS", bus.Address)
 	bus.StartKeyring()
 	wantKept(t, o, inTheKeyring, first)
@@ -207,7 +207,7 @@ func TestKeyringThatForgets(t *testing.T) {
 		"has nothing":           {},
 	} {
 		o, d := options(t)
-		d.seals, o.Keyring = kind(keys.Unsupported), k
+		d.seals, o.Keyring = kind(fault.Unsupported), k
 		first := wantKept(t, o, keyPath(o), nil)
 		wantKept(t, o, keyPath(o), first)
 		if first.PEM == "" {

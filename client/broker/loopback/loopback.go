@@ -29,7 +29,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
 )
 
 // SealedName is the name under which the agent keeps the key.
@@ -69,8 +69,8 @@ type Identity struct {
 // Open returns the identity that is kept in the state directory, and makes one
 // when there is none, or when the device will never give back the key. Other
 // errors change nothing: an agent that cannot be reached now has the key later, and
-// so has a keyring that is locked ([keys.PINRequired]) or not there
-// ([keys.DeviceAbsent]).
+// so has a keyring that is locked ([fault.PINRequired]) or not there
+// ([fault.DeviceAbsent]).
 func Open(ctx context.Context, o Options) (*Identity, error) {
 	if o.Log == nil {
 		o.Log = slog.Default()
@@ -124,8 +124,8 @@ func (o Options) secret(ctx context.Context, kept state) ([]byte, error) {
 // in a keyring nobody can say so. The agent says denied for a secret that is missing
 // and for one that policy forbids: [Options.replace] finds out which.
 func lost(err error) bool {
-	switch keys.KindOf(err) {
-	case keys.KeyLost, keys.IdentityChanged, keys.Denied, keys.NotFound:
+	switch fault.KindOf(err) {
+	case fault.KeyLost, fault.IdentityChanged, fault.Denied, fault.NotFound:
 		return true
 	}
 	return errors.Is(err, fs.ErrNotExist) // the file was removed
@@ -139,7 +139,7 @@ func (o Options) create(ctx context.Context, kept state) (*Identity, error) {
 // replace makes an identity in place of one whose key was lost for the reason why.
 func (o Options) replace(ctx context.Context, kept state, why error) (*Identity, error) {
 	// A secret that is there but forbidden is not replaced: it is not lost.
-	i, err := o.make(ctx, kept, keys.KindOf(why) != keys.Denied)
+	i, err := o.make(ctx, kept, fault.KindOf(why) != fault.Denied)
 	if err != nil {
 		return nil, fmt.Errorf("the proxy's key: %w", why)
 	}
@@ -179,9 +179,9 @@ func (o Options) protect(ctx context.Context, kept state, secret []byte, over bo
 		return keptInFile, nil
 	}
 	err := o.Sealer.Seal(ctx, SealedName, secret, over)
-	switch k := keys.KindOf(err); {
-	case k == keys.Unsupported: // no device here ever can
-	case k == keys.DeviceAbsent && o.Keyring != nil: // a desktop need not have one
+	switch k := fault.KindOf(err); {
+	case k == fault.Unsupported: // no device here ever can
+	case k == fault.DeviceAbsent && o.Keyring != nil: // a desktop need not have one
 	default:
 		return keptSealed, err
 	}

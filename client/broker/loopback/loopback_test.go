@@ -13,7 +13,7 @@ import (
 	"strings"
 	"testing"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
 )
 
 // device seals in memory, and fails when told to.
@@ -28,7 +28,7 @@ func (d *device) Seal(_ context.Context, name string, secret []byte, replace boo
 		return d.seals
 	}
 	if d.sealed[name] != nil && !replace {
-		return &keys.Error{Kind: keys.BadRequest, Message: "the name is taken"}
+		return &fault.Error{Kind: fault.BadRequest, Message: "the name is taken"}
 	}
 	if d.sealed == nil {
 		d.sealed = map[string][]byte{}
@@ -42,12 +42,12 @@ func (d *device) Unseal(_ context.Context, name string) ([]byte, error) {
 		return nil, d.unsealed
 	}
 	if d.sealed[name] == nil {
-		return nil, &keys.Error{Kind: keys.Denied, Message: "there is no such secret"}
+		return nil, &fault.Error{Kind: fault.Denied, Message: "there is no such secret"}
 	}
 	return bytes.Clone(d.sealed[name]), nil
 }
 
-func kind(k keys.Kind) error { return &keys.Error{Kind: k, Message: string(k)} }
+func kind(k fault.Kind) error { return &fault.Error{Kind: k, Message: string(k)} }
 
 func options(t *testing.T) (Options, *device) {
 	t.Helper()
@@ -95,7 +95,7 @@ func TestSealedKeyStays(t *testing.T) {
 
 func TestWithoutADevice(t *testing.T) {
 	for name, change := range map[string]func(*Options, *device){
-		"no device can":    func(_ *Options, d *device) { d.seals = kind(keys.Unsupported) },
+		"no device can":    func(_ *Options, d *device) { d.seals = kind(fault.Unsupported) },
 		"a file is wanted": func(o *Options, d *device) { o.KeyFile = true },
 	} {
 		o, d := options(t)
@@ -109,7 +109,7 @@ func TestWithoutADevice(t *testing.T) {
 		if len(d.sealed) != 0 {
 			t.Errorf("%s: it was sealed", name)
 		}
-		d.unsealed = kind(keys.Internal)
+		d.unsealed = kind(fault.Internal)
 		if open(t, o).PEM != i.PEM {
 			t.Errorf("%s: opened again, it is another", name)
 		}
@@ -127,7 +127,7 @@ func TestWithoutADevice(t *testing.T) {
 }
 
 func TestLostKeyIsReplaced(t *testing.T) {
-	for _, k := range []keys.Kind{keys.KeyLost, keys.IdentityChanged} {
+	for _, k := range []fault.Kind{fault.KeyLost, fault.IdentityChanged} {
 		o, d := options(t)
 		first := open(t, o)
 		if err := SetAddress(o.State, "127.0.0.1:4711"); err != nil {
@@ -156,11 +156,11 @@ func TestLostKeyIsReplaced(t *testing.T) {
 
 // What may come back is waited for.
 func TestKeyIsNotReplaced(t *testing.T) {
-	for _, k := range []keys.Kind{keys.Denied, keys.Busy, keys.DeviceAbsent, keys.DeviceLocked, keys.DeviceWedged, keys.DeviceFailed, keys.Deadline, keys.Internal} {
+	for _, k := range []fault.Kind{fault.Denied, fault.Busy, fault.DeviceAbsent, fault.DeviceLocked, fault.DeviceWedged, fault.DeviceFailed, fault.Deadline, fault.Internal} {
 		o, d := options(t)
 		first := open(t, o)
 		d.unsealed = kind(k)
-		if _, err := Open(context.Background(), o); keys.KindOf(err) != k {
+		if _, err := Open(context.Background(), o); fault.KindOf(err) != k {
 			t.Errorf("%s: got %v", k, err)
 		}
 		d.unsealed = nil
@@ -169,8 +169,8 @@ func TestKeyIsNotReplaced(t *testing.T) {
 		}
 	}
 	o, d := options(t)
-	d.seals = kind(keys.DeviceAbsent)
-	if _, err := Open(context.Background(), o); keys.KindOf(err) != keys.DeviceAbsent {
+	d.seals = kind(fault.DeviceAbsent)
+	if _, err := Open(context.Background(), o); fault.KindOf(err) != fault.DeviceAbsent {
 		t.Errorf("no device yet: %v", err)
 	}
 	if certificate, _ := Kept(o.State); certificate != "" {

@@ -11,8 +11,8 @@ import (
 	"slices"
 	"time"
 
-	"holdfast/agent/trust"
-	"holdfast/client/varlink"
+	"holdfast/internal/guard"
+	"holdfast/internal/varlink"
 )
 
 // Where a key is kept, as the file has it.
@@ -36,7 +36,7 @@ const maxState = 64 << 10
 // load reads the file, which may be missing. One that cannot be understood is an
 // error and stays: kubeconfigs pin what is in it.
 func load(dir string) (state, error) {
-	if err := trust.CheckPrivate(dir); err != nil {
+	if err := guard.CheckPrivate(dir); err != nil {
 		return state{}, err
 	}
 	path := filepath.Join(dir, stateFile)
@@ -115,7 +115,7 @@ func readFile(path string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := trust.CheckOpen(f); err != nil {
+	if err := guard.CheckOpen(f); err != nil {
 		return nil, err
 	}
 	if info.Size() > maxState {

@@ -11,12 +11,12 @@ import (
 
 	"go.uber.org/goleak"
 
-	"holdfast/agent/keys"
 	"holdfast/client"
 	"holdfast/client/broker/minted"
 	"holdfast/client/broker/ticket"
-	"holdfast/client/broker/wire"
 	"holdfast/client/profile"
+	"holdfast/internal/brokerwire"
+	"holdfast/internal/fault"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -43,12 +43,12 @@ func prod() *profile.Profile {
 // by is a request by a process.
 func by(pid int32) minted.Request {
 	return minted.Request{
-		Holder: ticket.Process{UID: 1000, PID: pid, Start: 7}, Profile: prod(), Mode: wire.ModeToken,
-		Cluster: &wire.Cluster{Server: "https://api.prod", CertificateAuthorityData: []byte(ca)},
+		Holder: ticket.Process{UID: 1000, PID: pid, Start: 7}, Profile: prod(), Mode: brokerwire.ModeToken,
+		Cluster: &brokerwire.Cluster{Server: "https://api.prod", CertificateAuthorityData: []byte(ca)},
 	}
 }
 
-func ask(t *testing.T, m *minted.Mint, r minted.Request) wire.Credential {
+func ask(t *testing.T, m *minted.Mint, r minted.Request) brokerwire.Credential {
 	t.Helper()
 	c, err := m.Credential(context.Background(), r)
 	if err != nil {
@@ -440,7 +440,7 @@ func TestNothingIsSharedWithOthers(t *testing.T) {
 			"base":    func(*minted.Request) {},
 			"uid":     func(r *minted.Request) { r.Holder.UID++ },
 			"unit":    func(r *minted.Request) { r.Holder.Unit = "a.service" },
-			"mode":    func(r *minted.Request) { r.Mode = wire.ModeCertificate },
+			"mode":    func(r *minted.Request) { r.Mode = brokerwire.ModeCertificate },
 			"profile": func(r *minted.Request) { r.Profile.Name = "staging" },
 			"key":     func(r *minted.Request) { r.Profile.Key = "bob" },
 			"account": func(r *minted.Request) { r.Profile.Token.ServiceAccount = "x" },
@@ -490,7 +490,7 @@ func TestBoundedMints(t *testing.T) {
 				_, err := m.Credential(context.Background(), r)
 				mu.Lock()
 				defer mu.Unlock()
-				if keys.KindOf(err) == keys.Busy {
+				if fault.KindOf(err) == fault.Busy {
 					busy++
 				}
 			})

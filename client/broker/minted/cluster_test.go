@@ -15,17 +15,18 @@ import (
 	"testing"
 	"time"
 
-	"holdfast/agent/keys"
-	"holdfast/agent/metrics"
-	"holdfast/agent/wire"
 	"holdfast/client"
 	"holdfast/client/broker/minted"
 	"holdfast/client/broker/ticket"
 	"holdfast/client/broker/upstream"
-	brokerwire "holdfast/client/broker/wire"
 	"holdfast/client/clienttest"
 	"holdfast/client/exchange/kubernetes"
 	"holdfast/client/profile"
+	"holdfast/internal/agentwire"
+	"holdfast/internal/brokerwire"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
+	"holdfast/internal/metrics"
 	"holdfast/test/apiserver"
 )
 
@@ -52,7 +53,7 @@ func newRig(t *testing.T, subject pkix.Name) *rig {
 		t.Fatal(err)
 	}
 	chain := [][]byte{r.server.Certificate(subject, key.Public(), time.Now().Add(-time.Minute), time.Now().Add(time.Hour))}
-	r.agent.Change("alice", func(k *wire.Key) { k.Chain = chain })
+	r.agent.Change("alice", func(k *agentwire.Key) { k.Chain = chain })
 	registry := metrics.New()
 	r.pools = upstream.New(upstream.Options{Agent: c, Metrics: registry})
 	r.mint = minted.New(minted.Options{Agent: c, Pools: r.pools, Metrics: registry})
@@ -101,14 +102,14 @@ func (r *rig) fails(t *testing.T, mode string) error {
 	return err
 }
 
-func expectHint(t *testing.T, err error, kind keys.Kind, message, hint string) {
+func expectHint(t *testing.T, err error, kind fault.Kind, message, hint string) {
 	t.Helper()
 	var e *minted.Error
 	if !errors.As(err, &e) || !strings.Contains(e.Message, message) || !strings.Contains(e.Hint, hint) {
 		t.Errorf("got %v\n%+v\nwant …%s…\nhint: …%s…", err, e, message, hint)
 	}
-	if kind != "" && keys.KindOf(err) != kind {
-		t.Errorf("got kind %s, want %s", keys.KindOf(err), kind)
+	if kind != "" && fault.KindOf(err) != kind {
+		t.Errorf("got kind %s, want %s", fault.KindOf(err), kind)
 	}
 }
 
@@ -147,7 +148,7 @@ func TestCertificateOfNode(t *testing.T) {
 	if left := time.Until(c.ExpirationTimestamp); left > 24*time.Hour-time.Minute || left < 24*time.Hour-2*time.Minute {
 		t.Errorf("expires in %s", left)
 	}
-	if n := len(r.agent.Calls(wire.SignTLSClient)); n != 1 {
+	if n := len(r.agent.Calls(agentwire.SignTLSClient)); n != 1 {
 		t.Errorf("%d signatures", n)
 	}
 }
@@ -155,7 +156,7 @@ func TestCertificateOfNode(t *testing.T) {
 func TestCertificateOfPerson(t *testing.T) {
 	r := newRig(t, person())
 	err := r.fails(t, "certificate")
-	expectHint(t, err, keys.Unsupported, "for nodes only", "use mode proxy; to let users approve requests would let them mint any identity")
+	expectHint(t, err, fault.Unsupported, "for nodes only", "use mode proxy; to let users approve requests would let them mint any identity")
 	if len(r.server.RequestNames()) != 0 {
 		t.Error("a request was made")
 	}
@@ -170,7 +171,7 @@ func TestCertificateOfPerson(t *testing.T) {
 func TestCertificateOfNodeInOtherGroups(t *testing.T) {
 	for _, groups := range [][]string{nil, {"system:nodes", "admins"}, {"admins"}} {
 		r := newRig(t, pkix.Name{CommonName: "system:node:n1", Organization: groups})
-		expectHint(t, r.fails(t, "certificate"), keys.Unsupported, "O system:nodes alone", "CN=system:node:NAME,O=system:nodes")
+		expectHint(t, r.fails(t, "certificate"), fault.Unsupported, "O system:nodes alone", "CN=system:node:NAME,O=system:nodes")
 	}
 }
 
@@ -186,7 +187,7 @@ func TestToken(t *testing.T) {
 	r.prof.Token.Lifetime = time.Minute // which Kubernetes does not issue
 	r.get(t, "token")
 	r.prof.Token.ServiceAccount = ""
-	expectHint(t, r.fails(t, "token"), keys.Unsupported, "names no service account", "service-account")
+	expectHint(t, r.fails(t, "token"), fault.Unsupported, "names no service account", "service-account")
 }
 
 func TestHundredRunsAreOneMint(t *testing.T) {
@@ -215,8 +216,8 @@ func TestHundredRunsAreOneMint(t *testing.T) {
 				posts++
 			}
 		}
-		if len(seen) != 1 || posts != 1 || len(r.agent.Calls(wire.SignTLSClient)) != 1 {
-			t.Errorf("%s: %d credentials, %d requests, %d signatures", mode, len(seen), posts, len(r.agent.Calls(wire.SignTLSClient)))
+		if len(seen) != 1 || posts != 1 || len(r.agent.Calls(agentwire.SignTLSClient)) != 1 {
+			t.Errorf("%s: %d credentials, %d requests, %d signatures", mode, len(seen), posts, len(r.agent.Calls(agentwire.SignTLSClient)))
 		}
 	}
 }
@@ -254,7 +255,7 @@ func TestCertificateIsProbed(t *testing.T) {
 	if again := r.get(t, "certificate"); again != first || r.reviews() != 1 {
 		t.Errorf("another certificate, or %d reviews", r.reviews())
 	}
-	if n := len(r.agent.Calls(wire.SignTLSClient)); n != 1 {
+	if n := len(r.agent.Calls(agentwire.SignTLSClient)); n != 1 {
 		t.Errorf("%d signatures", n)
 	}
 }
@@ -294,7 +295,7 @@ func TestWhatTheClusterSays(t *testing.T) {
 		"no account":   {"token", func(r *rig) { r.prof.Token.ServiceAccount = "a/b" }, "service account", ""},
 		"agent gone":   {"token", func(r *rig) { r.agent.Stop() }, "agent", ""},
 		"TPM locked": {"token", func(r *rig) {
-			r.agent.Fail(wire.SignTLSClient, &keys.Error{Kind: keys.DeviceLocked, Message: "the TPM is locked out", Hint: "wait", RetryAfter: 7 * time.Second})
+			r.agent.Fail(agentwire.SignTLSClient, &fault.Error{Kind: fault.DeviceLocked, Message: "the TPM is locked out", Hint: "wait", RetryAfter: 7 * time.Second})
 		}, "the TPM is locked out", "wait"},
 	} {
 		t.Run(name, func(t *testing.T) {

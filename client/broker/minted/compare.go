@@ -11,9 +11,9 @@ import (
 	"slices"
 	"strings"
 
-	"holdfast/agent/keys"
-	"holdfast/client/broker/wire"
 	"holdfast/client/profile"
+	"holdfast/internal/brokerwire"
+	"holdfast/internal/fault"
 )
 
 // admit returns nil when the profile has the mode, and what the client says of its
@@ -21,12 +21,12 @@ import (
 // that somebody else wrote may name a good profile and a server of theirs, which
 // would be sent the credential.
 func admit(r Request) error {
-	if r.Mode != wire.ModeCertificate && r.Mode != wire.ModeToken {
-		return &keys.Error{Kind: keys.BadRequest, Message: fmt.Sprintf("mode %.20q mints nothing", r.Mode), Hint: "certificate and token do"}
+	if r.Mode != brokerwire.ModeCertificate && r.Mode != brokerwire.ModeToken {
+		return &fault.Error{Kind: fault.BadRequest, Message: fmt.Sprintf("mode %.20q mints nothing", r.Mode), Hint: "certificate and token do"}
 	}
 	if !slices.Contains(r.Profile.Modes, r.Mode) {
-		return &keys.Error{
-			Kind:    keys.Denied,
+		return &fault.Error{
+			Kind:    fault.Denied,
 			Message: fmt.Sprintf("profile %s may not be asked for mode %s", r.Profile.Name, r.Mode),
 			Hint:    "modes in the profile's file lists what it may; proxy needs no minted credential",
 		}
@@ -36,9 +36,9 @@ func admit(r Request) error {
 
 // compare returns a denied error for the first thing in which a client's cluster
 // is not the profile's.
-func compare(c *wire.Cluster, p *profile.Profile) error {
+func compare(c *brokerwire.Cluster, p *profile.Profile) error {
 	refuse := func(hint, format string, args ...any) error {
-		return &keys.Error{Kind: keys.Denied, Message: fmt.Sprintf(format, args...), Hint: hint}
+		return &fault.Error{Kind: fault.Denied, Message: fmt.Sprintf(format, args...), Hint: hint}
 	}
 	again := "holdfast kubeconfig add writes an entry that fits; use no kubeconfig that you do not trust"
 	switch {

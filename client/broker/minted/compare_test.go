@@ -7,10 +7,10 @@ import (
 	"testing"
 	"time"
 
-	"holdfast/agent/keys"
 	"holdfast/client/broker/minted"
-	"holdfast/client/broker/wire"
 	"holdfast/client/profile"
+	"holdfast/internal/brokerwire"
+	"holdfast/internal/fault"
 )
 
 // Certificates for comparing; nobody reads what is in them.
@@ -22,36 +22,42 @@ const (
 // A kubeconfig from somebody else may name a good profile and a server of theirs.
 func TestCluster(t *testing.T) {
 	for name, c := range map[string]struct {
-		change func(*wire.Cluster, *profile.Profile)
+		change func(*brokerwire.Cluster, *profile.Profile)
 		denied string
 	}{
-		"the same":       {func(*wire.Cluster, *profile.Profile) {}, ""},
-		"spelled else":   {func(c *wire.Cluster, _ *profile.Profile) { c.Server = "HTTPS://API.prod:443/" }, ""},
-		"CA twice":       {func(c *wire.Cluster, _ *profile.Profile) { c.CertificateAuthorityData = []byte("# prod\n" + ca + ca) }, ""},
-		"same proxy":     {func(c *wire.Cluster, p *profile.Profile) { c.ProxyURL, p.Cluster.ProxyURL = "http://p", "http://p" }, ""},
-		"proxy not said": {func(_ *wire.Cluster, p *profile.Profile) { p.Cluster.ProxyURL = "http://p" }, ""},
-		"same name":      {func(c *wire.Cluster, p *profile.Profile) { c.TLSServerName, p.Cluster.TLSServerName = "API", "api" }, ""},
-		"other server":   {func(c *wire.Cluster, _ *profile.Profile) { c.Server = "https://evil" }, "server"},
-		"other port":     {func(c *wire.Cluster, _ *profile.Profile) { c.Server = "https://api.prod:8443" }, "server"},
-		"plain":          {func(c *wire.Cluster, _ *profile.Profile) { c.Server = "http://api.prod" }, "server"},
-		"other path":     {func(c *wire.Cluster, _ *profile.Profile) { c.Server = "https://api.prod/evil" }, "server"},
-		"user":           {func(c *wire.Cluster, _ *profile.Profile) { c.Server = "https://api.prod@evil" }, "server"},
-		"no server":      {func(c *wire.Cluster, _ *profile.Profile) { c.Server = "" }, "server"},
-		"other name":     {func(c *wire.Cluster, _ *profile.Profile) { c.TLSServerName = "evil" }, "tls-server-name"},
-		"name missing":   {func(_ *wire.Cluster, p *profile.Profile) { p.Cluster.TLSServerName = "api" }, "tls-server-name"},
-		"other CA":       {func(c *wire.Cluster, _ *profile.Profile) { c.CertificateAuthorityData = []byte(other) }, "certificate-authority-data"},
-		"one more CA":    {func(c *wire.Cluster, _ *profile.Profile) { c.CertificateAuthorityData = []byte(ca + other) }, "certificate-authority-data"},
-		"one CA less":    {func(_ *wire.Cluster, p *profile.Profile) { p.Cluster.CertificateAuthorityData = ca + other }, "certificate-authority-data"},
-		"no CA":          {func(c *wire.Cluster, _ *profile.Profile) { c.CertificateAuthorityData = nil }, "certificate-authority-data"},
-		"no CA at all": {func(c *wire.Cluster, p *profile.Profile) {
+		"the same":     {func(*brokerwire.Cluster, *profile.Profile) {}, ""},
+		"spelled else": {func(c *brokerwire.Cluster, _ *profile.Profile) { c.Server = "HTTPS://API.prod:443/" }, ""},
+		"CA twice": {func(c *brokerwire.Cluster, _ *profile.Profile) {
+			c.CertificateAuthorityData = []byte("# prod\n" + ca + ca)
+		}, ""},
+		"same proxy": {func(c *brokerwire.Cluster, p *profile.Profile) {
+			c.ProxyURL, p.Cluster.ProxyURL = "http://p", "http://p"
+		}, ""},
+		"proxy not said": {func(_ *brokerwire.Cluster, p *profile.Profile) { p.Cluster.ProxyURL = "http://p" }, ""},
+		"same name": {func(c *brokerwire.Cluster, p *profile.Profile) {
+			c.TLSServerName, p.Cluster.TLSServerName = "API", "api"
+		}, ""},
+		"other server": {func(c *brokerwire.Cluster, _ *profile.Profile) { c.Server = "https://evil" }, "server"},
+		"other port":   {func(c *brokerwire.Cluster, _ *profile.Profile) { c.Server = "https://api.prod:8443" }, "server"},
+		"plain":        {func(c *brokerwire.Cluster, _ *profile.Profile) { c.Server = "http://api.prod" }, "server"},
+		"other path":   {func(c *brokerwire.Cluster, _ *profile.Profile) { c.Server = "https://api.prod/evil" }, "server"},
+		"user":         {func(c *brokerwire.Cluster, _ *profile.Profile) { c.Server = "https://api.prod@evil" }, "server"},
+		"no server":    {func(c *brokerwire.Cluster, _ *profile.Profile) { c.Server = "" }, "server"},
+		"other name":   {func(c *brokerwire.Cluster, _ *profile.Profile) { c.TLSServerName = "evil" }, "tls-server-name"},
+		"name missing": {func(_ *brokerwire.Cluster, p *profile.Profile) { p.Cluster.TLSServerName = "api" }, "tls-server-name"},
+		"other CA":     {func(c *brokerwire.Cluster, _ *profile.Profile) { c.CertificateAuthorityData = []byte(other) }, "certificate-authority-data"},
+		"one more CA":  {func(c *brokerwire.Cluster, _ *profile.Profile) { c.CertificateAuthorityData = []byte(ca + other) }, "certificate-authority-data"},
+		"one CA less":  {func(_ *brokerwire.Cluster, p *profile.Profile) { p.Cluster.CertificateAuthorityData = ca + other }, "certificate-authority-data"},
+		"no CA":        {func(c *brokerwire.Cluster, _ *profile.Profile) { c.CertificateAuthorityData = nil }, "certificate-authority-data"},
+		"no CA at all": {func(c *brokerwire.Cluster, p *profile.Profile) {
 			c.CertificateAuthorityData, p.Cluster.CertificateAuthorityData = nil, ""
 		}, "certificate-authority-data"},
-		"broken CA": {func(c *wire.Cluster, _ *profile.Profile) {
+		"broken CA": {func(c *brokerwire.Cluster, _ *profile.Profile) {
 			c.CertificateAuthorityData = []byte(ca + "-----BEGIN CERTIFICATE-----\n?")
 		}, "certificate-authority-data"},
-		"not verified":    {func(c *wire.Cluster, _ *profile.Profile) { c.InsecureSkipTLSVerify = true }, "insecure-skip-tls-verify"},
-		"proxy":           {func(c *wire.Cluster, _ *profile.Profile) { c.ProxyURL = "http://evil" }, "proxy-url"},
-		"mode not listed": {func(_ *wire.Cluster, p *profile.Profile) { p.Modes = []string{"proxy"} }, "mode token"},
+		"not verified":    {func(c *brokerwire.Cluster, _ *profile.Profile) { c.InsecureSkipTLSVerify = true }, "insecure-skip-tls-verify"},
+		"proxy":           {func(c *brokerwire.Cluster, _ *profile.Profile) { c.ProxyURL = "http://evil" }, "proxy-url"},
+		"mode not listed": {func(_ *brokerwire.Cluster, p *profile.Profile) { p.Modes = []string{"proxy"} }, "mode token"},
 	} {
 		in(t, func(t *testing.T, m *minted.Mint, s *minted.Source) {
 			r := by(1)
@@ -64,7 +70,7 @@ func TestCluster(t *testing.T) {
 				}
 				return
 			}
-			if e, ok := keys.AsError(err); !ok || e.Kind != keys.Denied || !strings.Contains(e.Message, c.denied) || e.Hint == "" || got.Token != "" || mints != 0 {
+			if e, ok := fault.AsError(err); !ok || e.Kind != fault.Denied || !strings.Contains(e.Message, c.denied) || e.Hint == "" || got.Token != "" || mints != 0 {
 				t.Errorf("%s: got %q, %v, %d mints", name, got.Token, err, mints)
 			}
 		})
@@ -77,11 +83,11 @@ func TestClusterNotGiven(t *testing.T) {
 		ask(t, m, r)
 		r.Cluster = nil // and a credential is there
 		_, err := m.Credential(context.Background(), r)
-		if e, ok := keys.AsError(err); !ok || e.Kind != keys.Denied || !strings.Contains(e.Hint, "provideClusterInfo: true") {
+		if e, ok := fault.AsError(err); !ok || e.Kind != fault.Denied || !strings.Contains(e.Hint, "provideClusterInfo: true") {
 			t.Errorf("got %v", err)
 		}
-		r.Mode = wire.ModeProxy
-		if _, err := m.Credential(context.Background(), r); keys.KindOf(err) != keys.BadRequest {
+		r.Mode = brokerwire.ModeProxy
+		if _, err := m.Credential(context.Background(), r); fault.KindOf(err) != fault.BadRequest {
 			t.Errorf("mode proxy: %v", err)
 		}
 	})

@@ -3,7 +3,7 @@ package minted
 import (
 	"time"
 
-	"holdfast/agent/metrics"
+	"holdfast/internal/metrics"
 )
 
 // counts are the metrics of a mint.

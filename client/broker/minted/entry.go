@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"holdfast/client/broker/ticket"
-	"holdfast/client/broker/wire"
 	"holdfast/client/profile"
+	"holdfast/internal/brokerwire"
 )
 
 // identity is for whom and for what a credential is: a profile that changed is
@@ -79,12 +79,12 @@ type flight struct {
 
 // next returns the credential for r, or what to wait for before it is asked again,
 // or an error. First is false when the caller has waited already.
-func (m *Mint) next(r Request, begun time.Time, first bool) (wire.Credential, *flight, error) {
+func (m *Mint) next(r Request, begun time.Time, first bool) (brokerwire.Credential, *flight, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	e, err := m.entry(r)
 	if err != nil {
-		return wire.Credential{}, nil, err
+		return brokerwire.Credential{}, nil, err
 	}
 	now := time.Now().Round(0) // wall time: it goes on while the machine sleeps
 	e.used, e.holder, e.profile = now, r.Holder, r.Profile
@@ -93,23 +93,23 @@ func (m *Mint) next(r Request, begun time.Time, first bool) (wire.Credential, *f
 	}
 	if e.held != nil {
 		if probe := m.suspect(e, r, begun, now); probe != nil {
-			return wire.Credential{}, probe, nil
+			return brokerwire.Credential{}, probe, nil
 		}
 		return m.give(e, r, now), nil, nil
 	}
 	switch {
 	case e.minting == nil && now.Before(e.retry):
-		return wire.Credential{}, nil, e.failure.until(now, e.retry)
+		return brokerwire.Credential{}, nil, e.failure.until(now, e.retry)
 	case e.minting == nil:
 		m.start(e)
 	case first:
 		m.counts.shared.Add(1, r.Mode)
 	}
-	return wire.Credential{}, e.minting, nil
+	return brokerwire.Credential{}, e.minting, nil
 }
 
 // give hands the credential out, and has the next one made when it is time.
-func (m *Mint) give(e *entry, r Request, now time.Time) wire.Credential {
+func (m *Mint) give(e *entry, r Request, now time.Time) brokerwire.Credential {
 	h := e.held
 	h.wanted = true
 	if who := (process{r.Holder.PID, r.Holder.Start}); len(h.given) < givenTo {

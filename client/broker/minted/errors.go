@@ -7,18 +7,18 @@ import (
 	"net/http"
 	"time"
 
-	"holdfast/agent/keys"
 	"holdfast/client"
 	"holdfast/client/broker/upstream"
-	"holdfast/client/broker/wire"
 	"holdfast/client/exchange/kubernetes"
 	"holdfast/client/profile"
+	"holdfast/internal/brokerwire"
+	"holdfast/internal/fault"
 )
 
 // Error says why a credential was not obtained: one fact and one hint. RetryAfter
 // is when the next try is made at the earliest; callers before that get the same
 // error. Err is the cause: in its chain there is a [*client.UnreachableError] when
-// the agent cannot be reached, and a [*keys.Error] when the agent refuses.
+// the agent cannot be reached, and a [*fault.Error] when the agent refuses.
 type Error struct {
 	Message    string
 	Hint       string
@@ -68,7 +68,7 @@ func explain(err error, p *profile.Profile, mode string) *Error {
 	var sent *upstream.Error
 	var clock *clockError
 	var status *kubernetes.StatusError
-	answer, isAnswer := keys.AsError(err)
+	answer, isAnswer := fault.AsError(err)
 	switch {
 	case errors.As(err, &unreachable):
 		e.Message, e.Hint = unreachable.Reason, unreachable.Hint
@@ -96,7 +96,7 @@ func (e *Error) ofStatus(s *kubernetes.StatusError, p *profile.Profile, mode str
 	case s.Code == http.StatusUnauthorized:
 		e.Message = fmt.Sprintf("the cluster does not know the certificate of key %s", p.Key)
 		e.Hint = "holdfast enroll kubernetes " + p.Name + " gets another"
-	case s.Code == http.StatusForbidden && mode == wire.ModeToken:
+	case s.Code == http.StatusForbidden && mode == brokerwire.ModeToken:
 		e.Hint = fmt.Sprintf("the user of key %s needs the verb create on serviceaccounts/token in namespace %s", p.Key, p.Token.Namespace)
 	case s.Code == http.StatusForbidden:
 		e.Hint = fmt.Sprintf("the user of key %s needs the verbs create, get and watch on certificatesigningrequests", p.Key)

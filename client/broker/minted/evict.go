@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
 )
 
 // entry returns the entry for r, made when there is none.
@@ -44,7 +44,7 @@ func (m *Mint) makeRoom(uid uint32) error {
 		}
 	}
 	if oldest == nil {
-		return &keys.Error{Kind: keys.Busy, Message: fmt.Sprintf("%d credentials are being obtained, and no more are at a time", len(m.entries)), Hint: "try again", RetryAfter: time.Second}
+		return &fault.Error{Kind: fault.Busy, Message: fmt.Sprintf("%d credentials are being obtained, and no more are at a time", len(m.entries)), Hint: "try again", RetryAfter: time.Second}
 	}
 	m.remove(oldest)
 	return nil

@@ -6,10 +6,10 @@ import (
 	"sync"
 	"time"
 
-	"holdfast/agent/metrics"
 	"holdfast/client/broker/ticket"
-	"holdfast/client/broker/wire"
 	"holdfast/client/profile"
+	"holdfast/internal/brokerwire"
+	"holdfast/internal/metrics"
 )
 
 // Source is a cluster in memory.
@@ -62,7 +62,7 @@ func (s *Source) obtain(ctx context.Context, _ ticket.Process, _ *profile.Profil
 		return nil, err
 	}
 	now := time.Now()
-	return &credential{wire: wire.Credential{Token: fmt.Sprintf("token %d", n)}, from: now.Add(s.From), expires: now.Add(s.Lifetime)}, nil
+	return &credential{wire: brokerwire.Credential{Token: fmt.Sprintf("token %d", n)}, from: now.Add(s.From), expires: now.Add(s.Lifetime)}, nil
 }
 
 func (s *Source) probe(context.Context, *profile.Profile, *credential) string {

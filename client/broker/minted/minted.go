@@ -23,13 +23,13 @@ import (
 	"sync"
 	"time"
 
-	"holdfast/agent/keys"
-	"holdfast/agent/metrics"
 	"holdfast/client"
 	"holdfast/client/broker/ticket"
 	"holdfast/client/broker/upstream"
-	"holdfast/client/broker/wire"
 	"holdfast/client/profile"
+	"holdfast/internal/brokerwire"
+	"holdfast/internal/fault"
+	"holdfast/internal/metrics"
 )
 
 // Options is what a Mint needs.
@@ -81,11 +81,11 @@ func newMint(s source, o Options) *Mint {
 
 // Request asks for a credential. The caller of Credential has asked the policy.
 type Request struct {
-	Holder       ticket.Process   // who will use it: the plugin's parent
-	Profile      *profile.Profile //
-	Mode         string           // wire.ModeCertificate or wire.ModeToken
-	Cluster      *wire.Cluster    // what the client says of its cluster; has to be the profile's
-	Unauthorized bool             // the client says that the cluster refused the last one
+	Holder       ticket.Process      // who will use it: the plugin's parent
+	Profile      *profile.Profile    //
+	Mode         string              // brokerwire.ModeCertificate or brokerwire.ModeToken
+	Cluster      *brokerwire.Cluster // what the client says of its cluster; has to be the profile's
+	Unauthorized bool                // the client says that the cluster refused the last one
 }
 
 // Credential returns a credential that is valid now, the same one until its
@@ -95,15 +95,15 @@ type Request struct {
 // one that says so. Then the cluster is asked, with the credential itself and at
 // most once in 5 s, whom it takes it for, and only its 401 makes a new one.
 //
-// The error is a denied [*keys.Error] when the request's cluster is not the
+// The error is a denied [*fault.Error] when the request's cluster is not the
 // profile's or the profile does not have the mode, an unsupported one when nobody
 // would issue the credential, that of ctx, or an [*Error]. While a mint goes on
 // failing, the callers between two tries get the last failure, at once unless the
 // cluster or the agent only cannot be reached, as when it is being restarted: then
 // they wait for further tries, which they share, for 5 s in all.
-func (m *Mint) Credential(ctx context.Context, r Request) (wire.Credential, error) {
+func (m *Mint) Credential(ctx context.Context, r Request) (brokerwire.Credential, error) {
 	if err := admit(r); err != nil {
-		return wire.Credential{}, err
+		return brokerwire.Credential{}, err
 	}
 	begun := time.Now()
 	for first := true; ; first = false {
@@ -116,11 +116,11 @@ func (m *Mint) Credential(ctx context.Context, r Request) (wire.Credential, erro
 			case <-wait.done:
 				err = wait.err
 			case <-ctx.Done():
-				return wire.Credential{}, ctx.Err()
+				return brokerwire.Credential{}, ctx.Err()
 			}
 		}
 		if err != nil && !outlast(ctx, err, begun) {
-			return wire.Credential{}, err
+			return brokerwire.Credential{}, err
 		}
 	}
 }
@@ -179,4 +179,4 @@ func (m *Mint) Close() {
 	m.running.Wait()
 }
 
-var errClosed = &keys.Error{Kind: keys.Internal, Message: "the broker is ending", Hint: "try again"}
+var errClosed = &fault.Error{Kind: fault.Internal, Message: "the broker is ending", Hint: "try again"}

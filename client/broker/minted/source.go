@@ -15,13 +15,13 @@ import (
 	"slices"
 	"time"
 
-	"holdfast/agent/keys"
 	"holdfast/client"
 	"holdfast/client/broker/ticket"
 	"holdfast/client/broker/upstream"
-	"holdfast/client/broker/wire"
 	"holdfast/client/exchange/kubernetes"
 	"holdfast/client/profile"
+	"holdfast/internal/brokerwire"
+	"holdfast/internal/fault"
 )
 
 // source is where credentials come from. Tests of what is kept use another.
@@ -39,7 +39,7 @@ const (
 
 // credential is what a cluster issued.
 type credential struct {
-	wire    wire.Credential
+	wire    brokerwire.Credential
 	from    time.Time        // when it begins to be valid; zero when it does not say
 	expires time.Time        // its true end
 	pair    *tls.Certificate // of mode certificate, to sign in with
@@ -80,7 +80,7 @@ const minLifetime = 10 * time.Minute
 
 func (c *cluster) obtain(ctx context.Context, holder ticket.Process, p *profile.Profile, mode string) (*credential, error) {
 	api := &kubernetes.Client{Server: p.Cluster.Server, HTTP: c.pools.Transport(holder, p)}
-	if mode == wire.ModeToken {
+	if mode == brokerwire.ModeToken {
 		return token(ctx, api, p)
 	}
 	return c.certificate(ctx, api, p)
@@ -88,8 +88,8 @@ func (c *cluster) obtain(ctx context.Context, holder ticket.Process, p *profile.
 
 func token(ctx context.Context, api *kubernetes.Client, p *profile.Profile) (*credential, error) {
 	if p.Token.Namespace == "" || p.Token.ServiceAccount == "" {
-		return nil, &keys.Error{
-			Kind:    keys.Unsupported,
+		return nil, &fault.Error{
+			Kind:    fault.Unsupported,
 			Message: fmt.Sprintf("profile %s names no service account for mode token", p.Name),
 			Hint:    "token: {namespace: …, service-account: …} in the profile's file",
 		}
@@ -101,7 +101,7 @@ func token(ctx context.Context, api *kubernetes.Client, p *profile.Profile) (*cr
 	if err != nil {
 		return nil, err
 	}
-	return &credential{wire: wire.Credential{Token: t.Token}, from: notBefore(t.Token), expires: t.Expires}, nil
+	return &credential{wire: brokerwire.Credential{Token: t.Token}, from: notBefore(t.Token), expires: t.Expires}, nil
 }
 
 // certificate has a certificate issued for a key that it makes, with the subject of
@@ -162,14 +162,14 @@ func requestFor(subject pkix.Name, p *profile.Profile) (kubernetes.CertificateRe
 	r.Lifetime = max(r.Lifetime, minLifetime)
 	switch {
 	case r.SignerName == "":
-		return r, &keys.Error{
-			Kind:    keys.Unsupported,
+		return r, &fault.Error{
+			Kind:    fault.Unsupported,
 			Message: fmt.Sprintf("nobody approves certificate requests of %.100q: clusters do that for nodes only, and profile %s names no signer", subject.CommonName, p.Name),
 			Hint:    "use mode proxy; to let users approve requests would let them mint any identity. Where the cluster has a signer with an approver of its own, name it in the profile: certificate: {signer-name: …}",
 		}
 	case r.SignerName == nodeSigner && (!node || !slices.Equal(subject.Organization, []string{nodesGroup})):
-		return r, &keys.Error{
-			Kind:    keys.Unsupported,
+		return r, &fault.Error{
+			Kind:    fault.Unsupported,
 			Message: fmt.Sprintf("%s issues for CN system:node:NAME with O %s alone, and the certificate of key %s is for %.200q", nodeSigner, nodesGroup, p.Key, subject.String()),
 			Hint:    "holdfast enroll kubernetes " + p.Name + " --subject CN=system:node:NAME,O=" + nodesGroup,
 		}
@@ -192,7 +192,7 @@ func pair(chain [][]byte, private *ecdsa.PrivateKey) (*credential, error) {
 		text = append(text, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: each})...)
 	}
 	return &credential{
-		wire: wire.Credential{ClientCertificateData: string(text), ClientKeyData: string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}))},
+		wire: brokerwire.Credential{ClientCertificateData: string(text), ClientKeyData: string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}))},
 		from: leaf.NotBefore, expires: leaf.NotAfter,
 		pair: &tls.Certificate{Certificate: chain, PrivateKey: private, Leaf: leaf},
 	}, nil

@@ -6,9 +6,9 @@ import (
 	"reflect"
 	"strings"
 
-	"holdfast/agent/keys"
 	"holdfast/client/broker/ticket"
 	"holdfast/client/profile"
+	"holdfast/internal/fault"
 )
 
 // websocketToken is how browsers send a bearer token to an API server, in the
@@ -37,7 +37,7 @@ const runAgain = "run the command again; holdfast kubeconfig check finds what is
 // unauthorized returns a refusal about a ticket.
 func unauthorized(err error) *refusal {
 	r := &refusal{code: http.StatusUnauthorized, outcome: "ticket", message: err.Error(), hint: runAgain}
-	if e, ok := keys.AsError(err); ok {
+	if e, ok := fault.AsError(err); ok {
 		r.message, r.hint = e.Message, e.Hint
 	}
 	return r
@@ -145,12 +145,12 @@ func fits(c *connection, r *http.Request, ticketFor string) *refusal {
 	asked, isProfile := strings.CutSuffix(name, "."+profile.Domain)
 	switch {
 	case c.profile == "" && !isProfile:
-		return unauthorized(&keys.Error{
+		return unauthorized(&fault.Error{
 			Message: "the connection names no profile",
 			Hint:    "the kubeconfig's cluster needs tls-server-name: " + ticketFor + "." + profile.Domain + "; for clients that ignore it: holdfast kubeconfig add --dedicated-port",
 		})
 	case isProfile && asked != ticketFor, c.profile != "" && c.profile != ticketFor:
-		return unauthorized(&keys.Error{
+		return unauthorized(&fault.Error{
 			Message: "the ticket is for the profile " + ticketFor + ", the connection for another",
 			Hint:    "the kubeconfig's cluster and user have to be of one profile; holdfast kubeconfig check finds it",
 		})

@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"holdfast/agent/peer"
+	"holdfast/internal/peer"
 )
 
 func ok(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "from the cluster") }

@@ -3,7 +3,7 @@ package proxy
 import (
 	"errors"
 
-	"holdfast/agent/metrics"
+	"holdfast/internal/metrics"
 )
 
 // counts are the proxy's metrics. None has a label that a stranger can choose.

@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"holdfast/agent/keys"
 	"holdfast/client/broker/upstream"
+	"holdfast/internal/fault"
 )
 
 // TestWhatTheClusterGets compares what arrives with what was sent.
@@ -177,7 +177,7 @@ func TestFailuresOfTheUpstream(t *testing.T) {
 		words   []string
 	}{
 		{&upstream.Error{Kind: "agent", Message: "the agent is away", Hint: "start it"}, 503, "upstream-agent", []string{"the agent is away; start it"}},
-		{&upstream.Error{Kind: "key", Message: "the key wants a PIN", Hint: "holdfast unlock", Err: &keys.Error{Kind: keys.PINRequired}}, 503, "upstream-key", []string{"the key wants a PIN; holdfast unlock"}},
+		{&upstream.Error{Kind: "key", Message: "the key wants a PIN", Hint: "holdfast unlock", Err: &fault.Error{Kind: fault.PINRequired}}, 503, "upstream-key", []string{"the key wants a PIN; holdfast unlock"}},
 		{&upstream.Error{Kind: "tls", Message: "the certificate is for another name", Hint: "look"}, 502, "upstream-tls", []string{"for another name; look"}},
 		{&upstream.Error{Kind: "network", Message: "refused"}, 502, "upstream-network", []string{"holdfast: refused"}},
 		{fmt.Errorf("x: %w", &upstream.Error{Kind: "timeout", Message: "no answer"}), 504, "upstream-timeout", []string{"no answer"}},

@@ -10,8 +10,8 @@ import (
 	"sync"
 	"time"
 
-	"holdfast/agent/keys"
 	"holdfast/client/broker/ticket"
+	"holdfast/internal/fault"
 )
 
 // Anybody on the machine can connect to loopback. These bounds keep others from
@@ -31,8 +31,8 @@ const (
 
 var (
 	errFull        = errors.New("too many connections")
-	errAnotherUser = &keys.Error{
-		Kind: keys.Denied, Message: "the connection belongs to another user", Hint: "a ticket counts only in the process that ran the plugin",
+	errAnotherUser = &fault.Error{
+		Kind: fault.Denied, Message: "the connection belongs to another user", Hint: "a ticket counts only in the process that ran the plugin",
 	}
 )
 

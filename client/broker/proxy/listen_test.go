@@ -14,8 +14,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"holdfast/agent/keys"
 	"holdfast/client/broker/ticket"
+	"holdfast/internal/fault"
 )
 
 func TestServeRefusesOtherAddresses(t *testing.T) {
@@ -91,7 +91,7 @@ func pipes(d *doors, uid uint32, welcome bool) (taken []*connection, ends []net.
 func TestConnectionOfAnotherUser(t *testing.T) {
 	c := &connection{uid: 7, owned: map[*ticket.Holder]struct{}{}}
 	asked, err := c.owns(&ticket.Holder{Process: ticket.Process{UID: 8}})
-	if asked || keys.KindOf(err) != keys.Denied || len(c.owned) != 0 {
+	if asked || fault.KindOf(err) != fault.Denied || len(c.owned) != 0 {
 		t.Errorf("got %v, %v; want denied unasked", asked, err)
 	}
 }

@@ -16,9 +16,9 @@ import (
 	"strconv"
 	"testing"
 
-	"holdfast/agent/peer"
 	"holdfast/client/broker/ticket"
 	"holdfast/client/profile"
+	"holdfast/internal/peer"
 )
 
 // A setting is what a broker in a role needs to know.

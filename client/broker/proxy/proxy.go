@@ -24,9 +24,9 @@ import (
 	"sync"
 	"time"
 
-	"holdfast/agent/metrics"
 	"holdfast/client/broker/ticket"
 	"holdfast/client/profile"
+	"holdfast/internal/metrics"
 )
 
 // Pools are connections to API servers. A [*holdfast/client/broker/upstream.Pools]

@@ -22,10 +22,10 @@ import (
 	"testing"
 	"time"
 
-	"holdfast/agent/metrics"
-	"holdfast/agent/peer"
 	"holdfast/client/broker/ticket"
 	"holdfast/client/profile"
+	"holdfast/internal/metrics"
+	"holdfast/internal/peer"
 )
 
 // A rig is a proxy before a cluster that a handler plays, and what it needs. The

@@ -21,7 +21,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"holdfast/agent/peer"
+	"holdfast/internal/peer"
 )
 
 // roleVariable makes the test binary play a part in a test instead of running

@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
 )
 
 // maxDescriptors bounds how many descriptors of a process are looked at. A process
@@ -144,8 +144,8 @@ func anyLink(directory int, names []string, want string) (bool, error) {
 
 // closedTo says that a process's descriptors cannot be read.
 func closedTo(pid int32, err error) error {
-	return &keys.Error{
-		Kind: keys.Denied, Message: fmt.Sprintf("the descriptors of process %d cannot be read", pid),
+	return &fault.Error{
+		Kind: fault.Denied, Message: fmt.Sprintf("the descriptors of process %d cannot be read", pid),
 		Hint: "the process has ended, is not dumpable (prctl(2)), or is another user's: the broker of that user can tell", Err: err,
 	}
 }

@@ -8,8 +8,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"holdfast/agent/keys"
-	"holdfast/agent/peer"
+	"holdfast/internal/fault"
+	"holdfast/internal/peer"
 )
 
 // directly is the hint for plugins that are not run by the program that connects.
@@ -17,12 +17,12 @@ const directly = "the program that connects to the cluster has to run the plugin
 
 // denied returns an error that a caller sees.
 func denied(hint, format string, values ...any) error {
-	return &keys.Error{Kind: keys.Denied, Message: fmt.Sprintf(format, values...), Hint: hint}
+	return &fault.Error{Kind: fault.Denied, Message: fmt.Sprintf(format, values...), Hint: hint}
 }
 
 // Parent returns the parent of the process that is connected as p: alive, of the
 // same uid, and not a process that merely inherited p, as far as that can be told
-// (see the package comment). Otherwise it is a denied [keys.Error] with a hint.
+// (see the package comment). Otherwise it is a denied [fault.Error] with a hint.
 func Parent(p *peer.Peer) (Process, error) {
 	parent, err := parentOf(p)
 	if err != nil {
@@ -150,11 +150,11 @@ func sharedUnit(plugin *peer.Peer, parent int32) string {
 func unreadable(who string, pid int32, err error) error {
 	for _, gone := range []error{peer.ErrGone, os.ErrNotExist, unix.ESRCH} {
 		if errors.Is(err, gone) {
-			return &keys.Error{Kind: keys.Denied, Message: fmt.Sprintf("%s (process %d) has ended", who, pid), Hint: directly, Err: err}
+			return &fault.Error{Kind: fault.Denied, Message: fmt.Sprintf("%s (process %d) has ended", who, pid), Hint: directly, Err: err}
 		}
 	}
-	return &keys.Error{
-		Kind: keys.Denied, Message: fmt.Sprintf("%s (process %d) cannot be told", who, pid),
+	return &fault.Error{
+		Kind: fault.Denied, Message: fmt.Sprintf("%s (process %d) cannot be told", who, pid),
 		Hint: "the broker has to be able to read /proc/" + fmt.Sprint(pid), Err: err,
 	}
 }

@@ -7,15 +7,15 @@ import (
 	"strings"
 	"testing"
 
-	"holdfast/agent/keys"
-	"holdfast/agent/peer"
+	"holdfast/internal/fault"
+	"holdfast/internal/peer"
 )
 
 // wantDenied checks that err is a denied error with a hint that says so much.
 func wantDenied(t *testing.T, err error, fact, hint string) {
 	t.Helper()
-	e, ok := keys.AsError(err)
-	if !ok || e.Kind != keys.Denied || !strings.Contains(e.Message, fact) || !strings.Contains(e.Hint, hint) {
+	e, ok := fault.AsError(err)
+	if !ok || e.Kind != fault.Denied || !strings.Contains(e.Message, fact) || !strings.Contains(e.Hint, hint) {
 		t.Errorf("got %#v, want a denied error with %q and the hint %q", err, fact, hint)
 	}
 }

@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"holdfast/agent/peer"
+	"holdfast/internal/peer"
 )
 
 // kernelThread is PF_KTHREAD of the kernel's include/linux/sched.h, in field 9 of

@@ -19,7 +19,7 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
-	"holdfast/agent/peer"
+	"holdfast/internal/peer"
 )
 
 // roleVariable makes the test binary play a part in a test instead of running

@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
 )
 
 // The layout of sock_diag(7) messages: struct nlmsghdr, then inet_diag_req_v2 in
@@ -41,8 +41,8 @@ func established(client, server netip.AddrPort) (socket, error) {
 	}
 	s, err := query(client, server)
 	if err != nil {
-		return socket{}, &keys.Error{
-			Kind: keys.Denied, Message: "who opened the connection cannot be told",
+		return socket{}, &fault.Error{
+			Kind: fault.Denied, Message: "who opened the connection cannot be told",
 			Hint: "it has to come from the broker's network namespace, and stay open", Err: err,
 		}
 	}

@@ -9,8 +9,8 @@ import (
 	"sync"
 	"time"
 
-	"holdfast/agent/keys"
-	"holdfast/agent/peer"
+	"holdfast/internal/fault"
+	"holdfast/internal/peer"
 )
 
 // sweepEvery is how long a ticket may outlive its process in the table. It opens
@@ -50,7 +50,7 @@ func (t *Table) Close() {
 
 // Issue returns a ticket for the parent of p, for one profile. The same process
 // gets the same ticket for the same profile until half of its lifetime is over.
-// Errors are [keys.Error]: denied as for [Parent], or busy when there are too many
+// Errors are [fault.Error]: denied as for [Parent], or busy when there are too many
 // tickets or too many processes that hold some.
 func (t *Table) Issue(p *peer.Peer, profile string) (Ticket, error) {
 	fresh, err := parentOf(p)
@@ -138,8 +138,8 @@ func (t *Table) room(p *process) error {
 	if !t.full(p) {
 		return nil
 	}
-	return &keys.Error{
-		Kind: keys.Busy, Message: "there are too many tickets, or too many processes that hold some",
+	return &fault.Error{
+		Kind: fault.Busy, Message: "there are too many tickets, or too many processes that hold some",
 		Hint: "let programs of this user end, or wait until tickets expire", RetryAfter: sweepEvery,
 	}
 }

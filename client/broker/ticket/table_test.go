@@ -11,8 +11,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"holdfast/agent/keys"
-	"holdfast/agent/peer"
+	"holdfast/internal/fault"
+	"holdfast/internal/peer"
 )
 
 // plugin returns a process with a plugin, and the plugin as a peer.
@@ -221,7 +221,7 @@ func TestLimits(t *testing.T) {
 			issue(t, tickets, p, "b")
 			_, q := plugin(t)
 			_, err := tickets.Issue(q, "a")
-			if e, ok := keys.AsError(err); !ok || e.Kind != keys.Busy || e.Hint == "" || e.RetryAfter == 0 {
+			if e, ok := fault.AsError(err); !ok || e.Kind != fault.Busy || e.Hint == "" || e.RetryAfter == 0 {
 				t.Errorf("got %v, want busy with a hint", err)
 			}
 			first.kill() // its tickets make room

@@ -11,10 +11,11 @@ import (
 	"slices"
 	"time"
 
-	"holdfast/agent/keys"
-	"holdfast/agent/wire"
 	"holdfast/client"
 	"holdfast/client/broker/ticket"
+	"holdfast/internal/agentwire"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
 )
 
 // agentPatience is how long the agent may take to tell of a key, which costs its
@@ -37,7 +38,7 @@ type wanted struct {
 // connect makes one connection: asks the agent for the key that signs in now,
 // dials, and shakes hands.
 func (p *pool) connect(ctx context.Context, who ticket.Process, w wanted) connected {
-	ctx = client.OnBehalfOf(ctx, wire.Reported{UID: who.UID, PID: who.PID, Start: who.Start, Unit: who.Unit})
+	ctx = client.OnBehalfOf(ctx, agentwire.Reported{UID: who.UID, PID: who.PID, Start: who.Start, Unit: who.Unit})
 	h := &handshake{pool: p, conn: &conn{pool: p, shared: w.shared}, wanted: w}
 	h.conn.first.done = make(chan struct{})
 	begun := time.Now()
@@ -171,8 +172,8 @@ func (h *handshake) config() *tls.Config {
 // certificate is tls.Config's GetClientCertificate.
 func (h *handshake) certificate(r *tls.CertificateRequestInfo) (*tls.Certificate, error) {
 	if !slices.ContainsFunc(h.cert.SupportedSignatureAlgorithms, func(s tls.SignatureScheme) bool { return slices.Contains(r.SignatureSchemes, s) }) {
-		return nil, &keys.Error{
-			Kind:    keys.Unsupported,
+		return nil, &fault.Error{
+			Kind:    fault.Unsupported,
 			Message: fmt.Sprintf("the server does not take %s signatures, the only kind that key %s makes", h.key.Info().Scheme, h.key.Info().Name),
 			Hint:    "use a key with another algorithm",
 		}

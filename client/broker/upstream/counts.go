@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"holdfast/agent/metrics"
+	"holdfast/internal/metrics"
 )
 
 // counts are what status and metrics show, by profile.

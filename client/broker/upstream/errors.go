@@ -13,8 +13,8 @@ import (
 	"syscall"
 	"time"
 
-	"holdfast/agent/keys"
 	"holdfast/client"
+	"holdfast/internal/fault"
 )
 
 // The kinds of [Error].
@@ -29,7 +29,7 @@ const (
 // Error says why an API server could not be reached: one fact and one hint. Kind
 // is agent (the agent cannot be reached), key (the agent does not sign), tls,
 // network or timeout. Err is the cause, where there is one: in its chain is a
-// [*client.UnreachableError] for agent, a [*keys.Error] for key, and the context's
+// [*client.UnreachableError] for agent, a [*fault.Error] for key, and the context's
 // error when the request was given up.
 type Error struct {
 	Kind    string
@@ -69,12 +69,12 @@ func (p *pool) ofAgent(err error) *Error {
 	if errors.As(err, &unreachable) {
 		return &Error{Kind: kindAgent, Message: unreachable.Reason, Hint: unreachable.Hint}
 	}
-	answer, ok := keys.AsError(err)
+	answer, ok := fault.AsError(err)
 	if !ok {
 		return nil
 	}
 	e := &Error{Kind: kindKey, Message: answer.Message, Hint: answer.Hint}
-	if answer.Kind == keys.Deadline {
+	if answer.Kind == fault.Deadline {
 		e.Kind = kindTimeout
 	}
 	// The agent's hints know of keys; the person has a profile.

@@ -11,11 +11,11 @@ import (
 	"testing"
 	"time"
 
-	"holdfast/agent/keys"
-	"holdfast/agent/wire"
 	"holdfast/client"
 	"holdfast/client/broker/upstream"
 	"holdfast/client/clienttest"
+	"holdfast/internal/agentwire"
+	"holdfast/internal/fault"
 )
 
 // failure sends a request that has to fail, and returns how.
@@ -73,9 +73,9 @@ func TestErrors(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.Close()
-	device := func(kind keys.Kind) func(*rig) {
+	device := func(kind fault.Kind) func(*rig) {
 		return func(r *rig) {
-			r.agent.Fail(wire.SignTLSClient, &keys.Error{Kind: kind, Message: "the TPM is " + string(kind), Hint: "wait"})
+			r.agent.Fail(agentwire.SignTLSClient, &fault.Error{Kind: kind, Message: "the TPM is " + string(kind), Hint: "wait"})
 		}
 	}
 	for name, c := range map[string]struct {
@@ -83,15 +83,15 @@ func TestErrors(t *testing.T) {
 		kind, message, hint string
 	}{
 		"no agent": {func(r *rig) { r.agent.Stop() }, "agent", "agent", "holdfast"},
-		"no certificate": {func(r *rig) { r.agent.Change("alice", func(k *wire.Key) { k.Chain = nil }) },
+		"no certificate": {func(r *rig) { r.agent.Change("alice", func(k *agentwire.Key) { k.Chain = nil }) },
 			"key", "key alice has no certificate", "holdfast enroll kubernetes prod"},
 		"expired certificate": {func(r *rig) {
-			r.agent.Change("alice", func(k *wire.Key) { k.Chain = [][]byte{r.expiring(t, k.PublicKey, time.Now().Add(-time.Minute))} })
+			r.agent.Change("alice", func(k *agentwire.Key) { k.Chain = [][]byte{r.expiring(t, k.PublicKey, time.Now().Add(-time.Minute))} })
 		}, "key", "expired on", "holdfast enroll kubernetes prod"},
 		"no key":       {func(r *rig) { r.profile.Key = "carol" }, "key", "no key", "holdfast"},
-		"TPM locked":   {device(keys.DeviceLocked), "key", "device-locked", "wait"},
-		"TPM wedged":   {device(keys.DeviceWedged), "key", "device-wedged", "wait"},
-		"TPM too slow": {device(keys.Deadline), "timeout", "deadline", "wait"},
+		"TPM locked":   {device(fault.DeviceLocked), "key", "device-locked", "wait"},
+		"TPM wedged":   {device(fault.DeviceWedged), "key", "device-wedged", "wait"},
+		"TPM too slow": {device(fault.Deadline), "timeout", "deadline", "wait"},
 		"another name": {func(r *rig) { r.profile.Cluster.TLSServerName = "api.prod" }, "tls", "presented a certificate for localhost, 127.0.0.1, and api.prod was expected", "tls-server-name in profile prod"},
 		"another CA":   {func(r *rig) { r.profile.Cluster.CertificateAuthorityData = string(otherCA(t)) }, "tls", `issued by "CN=test CA", and the profile trusts "CN=`, "kubeconfig add"},
 		"no CA":        {func(r *rig) { r.profile.Cluster.CertificateAuthorityData = "" }, "tls", "no certificate", "kubeconfig add"},
@@ -118,8 +118,8 @@ func otherCA(t *testing.T) []byte { return clienttest.NewCA(t).PEM }
 
 func TestErrorsHaveTheirCause(t *testing.T) {
 	r := newRig(t, nil)
-	r.agent.Fail(wire.SignTLSClient, &keys.Error{Kind: keys.DeviceLocked, Message: "locked"})
-	if e, ok := keys.AsError(r.failure(t)); !ok || e.Kind != keys.DeviceLocked {
+	r.agent.Fail(agentwire.SignTLSClient, &fault.Error{Kind: fault.DeviceLocked, Message: "locked"})
+	if e, ok := fault.AsError(r.failure(t)); !ok || e.Kind != fault.DeviceLocked {
 		t.Errorf("got %v", e)
 	}
 	r.agent.Stop()

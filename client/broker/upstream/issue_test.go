@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"holdfast/agent/keys"
 	"holdfast/client/clienttest"
+	"holdfast/internal/keys"
 )
 
 // expiring returns a certificate for a public key that ends at a moment, and makes

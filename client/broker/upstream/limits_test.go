@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"holdfast/agent/keys"
-	"holdfast/agent/wire"
 	"holdfast/client/broker/ticket"
+	"holdfast/internal/agentwire"
+	"holdfast/internal/fault"
 )
 
 // Pools that nobody uses make room, those in use do not.
@@ -65,12 +65,12 @@ func TestConnectionsAreBounded(t *testing.T) {
 func TestPatienceForAPerson(t *testing.T) {
 	r := newRig(t, nil)
 	r.pools.Wait(time.Second, 20*time.Millisecond, 20*time.Second)
-	r.agent.Change("alice", func(k *wire.Key) { k.PIN = true })
+	r.agent.Change("alice", func(k *agentwire.Key) { k.PIN = true })
 	r.server.TLS.GetConfigForClient = nil
 	slow := listenSlowly(t, strings.TrimPrefix(r.server.URL, "https://"), 100*time.Millisecond, 0)
 	r.profile.Cluster.Server = slow
 	get(t, r.transport(), "/who")
-	r.agent.Change("alice", func(k *wire.Key) { k.PIN = false })
+	r.agent.Change("alice", func(k *agentwire.Key) { k.PIN = false })
 	r.pools.Drop("")
 	if e := r.failure(t); e.Kind != "timeout" {
 		t.Errorf("got %s: %s", e.Kind, e.Message)
@@ -83,7 +83,7 @@ func TestOnBehalfOf(t *testing.T) {
 	who := ticket.Process{UID: 4711, PID: 42, Start: 99, Unit: "kubelet.service"}
 	get(t, r.pools.Transport(who, r.profile), "/who")
 	upgraded(t, r.pools.Upgrade(who, r.profile))
-	calls := r.agent.Calls(wire.SignTLSClient)
+	calls := r.agent.Calls(agentwire.SignTLSClient)
 	for _, c := range calls {
 		if !strings.Contains(string(c.Parameters), `"onBehalfOf":{"uid":4711,"pid":42,"start":99,"unit":"kubelet.service"}`) {
 			t.Errorf("the agent was told %s", c.Parameters)
@@ -102,7 +102,7 @@ func TestMetrics(t *testing.T) {
 	}
 	r.connections(t, 1)
 	r.pools.Drop("")
-	r.agent.Fail(wire.SignTLSClient, &keys.Error{Kind: keys.DeviceLocked, Message: "locked"})
+	r.agent.Fail(agentwire.SignTLSClient, &fault.Error{Kind: fault.DeviceLocked, Message: "locked"})
 	r.failure(t)
 	r.connections(t, 0)
 	got := map[string]float64{}

@@ -8,12 +8,12 @@ import (
 	"strings"
 	"testing"
 
-	"holdfast/agent/metrics"
-	"holdfast/agent/wire"
 	"holdfast/client"
 	"holdfast/client/broker/upstream"
 	"holdfast/client/clienttest"
 	"holdfast/client/profile"
+	"holdfast/internal/agentwire"
+	"holdfast/internal/metrics"
 	"holdfast/test/daemon"
 	"holdfast/test/swtpm"
 )
@@ -74,7 +74,7 @@ func check(t *testing.T, err error) {
 func enroll(t *testing.T, c *client.Client, ca *clienttest.CA, name string) {
 	t.Helper()
 	ctx := context.Background()
-	_, err := c.CreateKey(ctx, wire.CreateKeyParameters{Name: name, Purpose: "tls-client", Algorithm: "ES256"})
+	_, err := c.CreateKey(ctx, agentwire.CreateKeyParameters{Name: name, Purpose: "tls-client", Algorithm: "ES256"})
 	check(t, err)
 	k, err := c.Key(ctx, name)
 	check(t, err)

@@ -18,14 +18,14 @@ import (
 
 	"go.uber.org/goleak"
 
-	"holdfast/agent/keys"
-	"holdfast/agent/metrics"
-	"holdfast/agent/wire"
 	"holdfast/client"
 	"holdfast/client/broker/ticket"
 	"holdfast/client/broker/upstream"
 	"holdfast/client/clienttest"
 	"holdfast/client/profile"
+	"holdfast/internal/agentwire"
+	"holdfast/internal/keys"
+	"holdfast/internal/metrics"
 	"holdfast/test/daemon"
 )
 
@@ -75,7 +75,7 @@ func (r *rig) key(t *testing.T, name string) {
 		t.Fatal(err)
 	}
 	chain := [][]byte{r.ca.IssueFor(name, k.Public())}
-	r.agent.Change(name, func(k *wire.Key) { k.Chain = chain })
+	r.agent.Change(name, func(k *agentwire.Key) { k.Chain = chain })
 }
 
 // me is this process as a caller.
@@ -90,7 +90,7 @@ func (r *rig) signatures(t *testing.T) int {
 	t.Helper()
 	var n int
 	eventually(t, func() string {
-		n = len(r.agent.Calls(wire.SignTLSClient))
+		n = len(r.agent.Calls(agentwire.SignTLSClient))
 		if _, counted := r.pools.Counts("prod"); counted != n { // one may be under way
 			return fmt.Sprintf("Counts has %d signatures, the agent made %d", counted, n)
 		}

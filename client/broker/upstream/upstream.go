@@ -20,10 +20,10 @@ import (
 	"net/http"
 	"sync"
 
-	"holdfast/agent/metrics"
 	"holdfast/client"
 	"holdfast/client/broker/ticket"
 	"holdfast/client/profile"
+	"holdfast/internal/metrics"
 )
 
 // Options is what Pools need.

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"holdfast/agent/wire"
+	"holdfast/internal/agentwire"
 )
 
 // together sends n requests at once and returns the answers.
@@ -220,7 +220,7 @@ func TestRetire(t *testing.T) {
 // A connection ends with the certificate that signed in on it, whatever runs.
 func TestCertificateExpires(t *testing.T) {
 	r := newRig(t, nil)
-	r.agent.Change("alice", func(k *wire.Key) {
+	r.agent.Change("alice", func(k *agentwire.Key) {
 		k.Chain = [][]byte{r.expiring(t, k.PublicKey, time.Now().Add(2*time.Second))}
 	})
 	w := watch(t, r.transport())

@@ -5,7 +5,7 @@ import (
 	"crypto/x509"
 	"fmt"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
 	"holdfast/piv/holdfast-piv/vault"
 	"holdfast/piv/wire"
 )
@@ -42,15 +42,15 @@ const maxCertificate = 8 << 10
 // suits refuses what is no certificate of the request's key.
 func suits(r *wire.Request) error {
 	if len(r.Certificate) > maxCertificate {
-		return &keys.Error{Kind: keys.BadRequest, Message: fmt.Sprintf("a certificate of %d bytes does not fit on a card", len(r.Certificate))}
+		return &fault.Error{Kind: fault.BadRequest, Message: fmt.Sprintf("a certificate of %d bytes does not fit on a card", len(r.Certificate))}
 	}
 	leaf, err := x509.ParseCertificate(r.Certificate)
 	if err != nil {
-		return &keys.Error{Kind: keys.BadRequest, Message: "the certificate: " + err.Error()}
+		return &fault.Error{Kind: fault.BadRequest, Message: "the certificate: " + err.Error()}
 	}
 	der, err := x509.MarshalPKIXPublicKey(leaf.PublicKey)
 	if err != nil || !bytes.Equal(der, r.Public) {
-		return &keys.Error{Kind: keys.BadRequest, Message: fmt.Sprintf("the certificate is for another key than that in slot %s", r.Slot)}
+		return &fault.Error{Kind: fault.BadRequest, Message: fmt.Sprintf("the certificate is for another key than that in slot %s", r.Slot)}
 	}
 	return nil
 }

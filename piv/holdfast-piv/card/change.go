@@ -6,7 +6,8 @@ import (
 
 	"github.com/go-piv/piv-go/v2/piv"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
 	"holdfast/piv/wire"
 )
 
@@ -52,7 +53,7 @@ func (s *Session) replace(ins, proved, target byte, old, new []byte) error {
 	}
 	_, err := send(s.raw, ins, 0, target, data)
 	if status, ok := statusOf(err); ok && (status == statusWrongData || status == statusConditions) {
-		return &keys.Error{Kind: keys.BadRequest, Message: fmt.Sprintf("card %d does not take this as its new %s", s.serial, names[target]), Hint: "choose one that is harder to guess"}
+		return &fault.Error{Kind: fault.BadRequest, Message: fmt.Sprintf("card %d does not take this as its new %s", s.serial, names[target]), Hint: "choose one that is harder to guess"}
 	}
 	if err != nil {
 		return s.refused(proved, err)
@@ -73,7 +74,7 @@ func (s *Session) acceptable(ref byte, new []byte) error {
 		return err
 	}
 	if string(new) == factoryValues[ref] {
-		return &keys.Error{Kind: keys.BadRequest, Message: fmt.Sprintf("the new %s is the factory's, which everybody knows", names[ref]), Hint: "choose another one"}
+		return &fault.Error{Kind: fault.BadRequest, Message: fmt.Sprintf("the new %s is the factory's, which everybody knows", names[ref]), Hint: "choose another one"}
 	}
 	return nil
 }

@@ -6,7 +6,7 @@ import (
 
 	"github.com/go-piv/piv-go/v2/piv"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
 	"holdfast/piv/holdfast-piv/pcsc"
 )
 
@@ -76,7 +76,7 @@ func notPIV(reader string, err error) error {
 	if status != statusNotFound && status != statusNoInstruction && status != statusNoClass {
 		return err
 	}
-	return &keys.Error{Kind: keys.DeviceAbsent, Err: err,
+	return &fault.Error{Kind: fault.DeviceAbsent, Err: err,
 		Message: fmt.Sprintf("the card in the reader %q is no PIV card that can be used here", reader),
 		Hint:    "holdfast uses YubiKeys from version 4 on, with their PIV application enabled"}
 }

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
 	"holdfast/piv/holdfast-piv/pcsc"
 	"holdfast/piv/wire"
 )
@@ -14,7 +14,7 @@ import (
 // use. What is named already stays as it is.
 func (s *Session) fault(err error) error {
 	var named *wire.Error
-	if _, ok := keys.AsError(err); ok || errors.As(err, &named) {
+	if _, ok := fault.AsError(err); ok || errors.As(err, &named) {
 		return err
 	}
 	code, ok := codeOf(err)
@@ -34,7 +34,7 @@ func (s *Session) fault(err error) error {
 		return s.gone(pcsc.RemovedCard, err)
 	}
 	s.Release() // who knows where the two stand
-	return &keys.Error{Kind: keys.DeviceFailed, Message: "the card's answer makes no sense", Err: err}
+	return &fault.Error{Kind: fault.DeviceFailed, Message: "the card's answer makes no sense", Err: err}
 }
 
 // gone is the fault of a connection that is no more. A card that was taken out
@@ -72,26 +72,26 @@ func Fault(reader string, err error) error {
 	if status, ok := statusOf(err); ok {
 		return answered(status)
 	}
-	return &keys.Error{Kind: keys.DeviceFailed, Message: "the card's answer makes no sense", Err: err}
+	return &fault.Error{Kind: fault.DeviceFailed, Message: "the card's answer makes no sense", Err: err}
 }
 
 const reinsert = "take the card out and put it in again"
 
 func readerFault(reader string, code pcsc.Code, err error) error {
-	e := &keys.Error{Kind: keys.DeviceFailed, Hint: reinsert, Err: err}
+	e := &fault.Error{Kind: fault.DeviceFailed, Hint: reinsert, Err: err}
 	switch code {
 	case pcsc.NoService, pcsc.ServiceStopped:
-		e.Kind, e.Message, e.Hint = keys.DeviceAbsent, "pcscd is not running", "install pcscd, then: systemctl enable --now pcscd.socket"
+		e.Kind, e.Message, e.Hint = fault.DeviceAbsent, "pcscd is not running", "install pcscd, then: systemctl enable --now pcscd.socket"
 	case pcsc.SecurityViolation:
-		e.Kind, e.Message, e.Hint = keys.DeviceAbsent, "pcscd does not let this user use cards", "see polkit(8): the action is org.debian.pcsc-lite.access_pcsc"
+		e.Kind, e.Message, e.Hint = fault.DeviceAbsent, "pcscd does not let this user use cards", "see polkit(8): the action is org.debian.pcsc-lite.access_pcsc"
 	case pcsc.NoReaders, pcsc.UnknownReader, pcsc.ReaderUnavailable:
-		e.Kind, e.Message, e.Hint = keys.DeviceAbsent, fmt.Sprintf("there is no reader %q", reader), "insert the card"
+		e.Kind, e.Message, e.Hint = fault.DeviceAbsent, fmt.Sprintf("there is no reader %q", reader), "insert the card"
 	case pcsc.NoSmartcard, pcsc.RemovedCard:
-		e.Kind, e.Message, e.Hint = keys.DeviceAbsent, fmt.Sprintf("there is no card in the reader %q", reader), "insert the card"
+		e.Kind, e.Message, e.Hint = fault.DeviceAbsent, fmt.Sprintf("there is no card in the reader %q", reader), "insert the card"
 	case pcsc.ResetCard, pcsc.InvalidHandle:
-		e.Kind, e.Message, e.Hint = keys.DeviceAbsent, "the connection to the card was cut", "try again"
+		e.Kind, e.Message, e.Hint = fault.DeviceAbsent, "the connection to the card was cut", "try again"
 	case pcsc.SharingViolation:
-		e.Kind, e.Message, e.Hint = keys.Busy, "the reader is in use by "+holder(), "try again when it is done"
+		e.Kind, e.Message, e.Hint = fault.Busy, "the reader is in use by "+holder(), "try again when it is done"
 		e.RetryAfter = 2 * time.Second
 	case pcsc.UnresponsiveCard, pcsc.UnpoweredCard:
 		e.Message = "the card does not answer its reader"
@@ -103,7 +103,7 @@ func readerFault(reader string, code pcsc.Code, err error) error {
 
 // answered is the fault of a status word that nobody expected.
 func answered(status uint16) error {
-	e := &keys.Error{Kind: keys.DeviceFailed, Message: "the card answers " + hex4(status)}
+	e := &fault.Error{Kind: fault.DeviceFailed, Message: "the card answers " + hex4(status)}
 	if status == statusNoSpace {
 		e.Message, e.Hint = "there is no room on the card", "remove what it need not hold"
 	}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/go-piv/piv-go/v2/piv"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
 	"holdfast/piv/holdfast-piv/pcsc"
 )
 
@@ -37,37 +37,37 @@ func TestPIVGo(t *testing.T) {
 	if leaks(err) {
 		t.Errorf("nothing was opened: %v", err)
 	}
-	if _, err := pcsc.Connect("none"); KindOf("none", err) != keys.DeviceAbsent {
+	if _, err := pcsc.Connect("none"); KindOf("none", err) != fault.DeviceAbsent {
 		t.Error(err)
 	}
 }
 
 // KindOf is the kind that Fault gives.
-func KindOf(reader string, err error) keys.Kind { return keys.KindOf(Fault(reader, err)) }
+func KindOf(reader string, err error) fault.Kind { return fault.KindOf(Fault(reader, err)) }
 
 func TestFault(t *testing.T) {
-	for code, want := range map[pcsc.Code]keys.Kind{
-		pcsc.NoService: keys.DeviceAbsent, pcsc.ServiceStopped: keys.DeviceAbsent, pcsc.SecurityViolation: keys.DeviceAbsent,
-		pcsc.NoReaders: keys.DeviceAbsent, pcsc.UnknownReader: keys.DeviceAbsent, pcsc.ReaderUnavailable: keys.DeviceAbsent,
-		pcsc.NoSmartcard: keys.DeviceAbsent, pcsc.RemovedCard: keys.DeviceAbsent, pcsc.ResetCard: keys.DeviceAbsent, pcsc.InvalidHandle: keys.DeviceAbsent,
-		pcsc.SharingViolation: keys.Busy, pcsc.UnresponsiveCard: keys.DeviceFailed, pcsc.NotTransacted: keys.DeviceFailed, 0x80100014: keys.DeviceFailed,
+	for code, want := range map[pcsc.Code]fault.Kind{
+		pcsc.NoService: fault.DeviceAbsent, pcsc.ServiceStopped: fault.DeviceAbsent, pcsc.SecurityViolation: fault.DeviceAbsent,
+		pcsc.NoReaders: fault.DeviceAbsent, pcsc.UnknownReader: fault.DeviceAbsent, pcsc.ReaderUnavailable: fault.DeviceAbsent,
+		pcsc.NoSmartcard: fault.DeviceAbsent, pcsc.RemovedCard: fault.DeviceAbsent, pcsc.ResetCard: fault.DeviceAbsent, pcsc.InvalidHandle: fault.DeviceAbsent,
+		pcsc.SharingViolation: fault.Busy, pcsc.UnresponsiveCard: fault.DeviceFailed, pcsc.NotTransacted: fault.DeviceFailed, 0x80100014: fault.DeviceFailed,
 	} {
-		e, ok := keys.AsError(Fault("reader", fmt.Errorf("step: %w", code)))
+		e, ok := fault.AsError(Fault("reader", fmt.Errorf("step: %w", code)))
 		if !ok || e.Kind != want || e.Message == "" || e.Hint == "" {
 			t.Errorf("%v: %+v, want %s", code, e, want)
 		}
 	}
-	if e, _ := keys.AsError(Fault("r", statusError(0x6f00))); e.Kind != keys.DeviceFailed || !strings.Contains(e.Message, "6f00") {
+	if e, _ := fault.AsError(Fault("r", statusError(0x6f00))); e.Kind != fault.DeviceFailed || !strings.Contains(e.Message, "6f00") {
 		t.Errorf("%+v", e)
 	}
-	if e, _ := keys.AsError(Fault("r", errors.New("odd"))); e.Kind != keys.DeviceFailed {
+	if e, _ := fault.AsError(Fault("r", errors.New("odd"))); e.Kind != fault.DeviceFailed {
 		t.Errorf("%+v", e)
 	}
 }
 
 func TestNotPIV(t *testing.T) {
 	for status, want := range map[uint16]bool{statusNotFound: true, statusNoInstruction: true, statusNoClass: true, 0x6f00: false} {
-		_, named := keys.AsError(notPIV("reader", fmt.Errorf("select: %w", statusError(status))))
+		_, named := fault.AsError(notPIV("reader", fmt.Errorf("select: %w", statusError(status))))
 		if named != want {
 			t.Errorf("%04x: %v", status, named)
 		}

@@ -8,7 +8,8 @@ import (
 
 	"github.com/go-piv/piv-go/v2/piv"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
 	"holdfast/piv/wire"
 )
 
@@ -54,7 +55,7 @@ func (s *Session) options(r *wire.Request) (piv.Key, error) {
 	}[fmt.Sprintf("%s/%d", r.Algorithm, r.RSABits)]
 	key := piv.Key{Algorithm: algorithm, PINPolicy: pinPolicyOf(r.PINPolicy), TouchPolicy: touchPolicyOf(r.TouchPolicy)}
 	if !ok || key.PINPolicy == 0 || key.TouchPolicy == 0 {
-		return key, &keys.Error{Kind: keys.BadRequest, Message: "no card makes such a key",
+		return key, &fault.Error{Kind: fault.BadRequest, Message: "no card makes such a key",
 			Hint: "ES256, ES384, or RS256 with 2048, 3072 or 4096 bits; PIN never, once or always; touch never, always or cached"}
 	}
 	large := algorithm == piv.AlgorithmRSA3072 || algorithm == piv.AlgorithmRSA4096
@@ -70,7 +71,7 @@ func (s *Session) options(r *wire.Request) (piv.Key, error) {
 }
 
 func (s *Session) tooOld(does string) error {
-	return &keys.Error{Kind: keys.Unsupported, Message: fmt.Sprintf("card %d has firmware %s, which %s", s.serial, s.version(), does), Hint: "--algorithm ES256"}
+	return &fault.Error{Kind: fault.Unsupported, Message: fmt.Sprintf("card %d has firmware %s, which %s", s.serial, s.version(), does), Hint: "--algorithm ES256"}
 }
 
 func pinPolicyOf(p keys.Policy) piv.PINPolicy {
@@ -104,14 +105,14 @@ func (s *Session) vacant(slot piv.Slot, overwrite bool) error {
 		return nil
 	}
 	if found == nil { // a key that was imported and has no certificate cannot be seen
-		return &keys.Error{Kind: keys.BadRequest, Message: fmt.Sprintf("card %d, of firmware %s, cannot tell whether slot %v is empty", s.serial, s.version(), slot),
+		return &fault.Error{Kind: fault.BadRequest, Message: fmt.Sprintf("card %d, of firmware %s, cannot tell whether slot %v is empty", s.serial, s.version(), slot),
 			Hint: "--overwrite destroys what is there"}
 	}
 	what := "a key"
 	if found.Generated == nil {
 		what = "a certificate"
 	}
-	return &keys.Error{Kind: keys.BadRequest, Message: fmt.Sprintf("in slot %v of card %d is %s", slot, s.serial, what), Hint: "choose another slot; --overwrite destroys what is there"}
+	return &fault.Error{Kind: fault.BadRequest, Message: fmt.Sprintf("in slot %v of card %d is %s", slot, s.serial, what), Hint: "choose another slot; --overwrite destroys what is there"}
 }
 
 // made completes the answer with what the card itself says of the new key, and
@@ -155,7 +156,7 @@ func (s *Session) made(slot piv.Slot, public crypto.PublicKey, reply *wire.Reply
 	return nil
 }
 
-var errOtherKey = &keys.Error{Kind: keys.KeyMismatch, Message: "the card says different things of the key that it has made"}
+var errOtherKey = &fault.Error{Kind: fault.KeyMismatch, Message: "the card says different things of the key that it has made"}
 
 func sameKey(attestation, public []byte) error {
 	certificate, err := x509.ParseCertificate(attestation)

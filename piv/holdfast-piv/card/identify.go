@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
 	"holdfast/piv/holdfast-piv/pcsc"
 	"holdfast/piv/wire"
 )
@@ -28,7 +28,7 @@ func identify(reader string, reply *wire.Reply) error {
 	version, serial, err := identity(c)
 	if err != nil {
 		err = notPIV(reader, err)
-		if _, named := keys.AsError(err); named {
+		if _, named := fault.AsError(err); named {
 			return err
 		}
 		return Fault(reader, err)

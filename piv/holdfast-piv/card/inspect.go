@@ -3,7 +3,7 @@ package card
 import (
 	"fmt"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/keys"
 	"holdfast/piv/wire"
 )
 

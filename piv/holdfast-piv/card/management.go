@@ -12,7 +12,7 @@ import (
 
 	"github.com/go-piv/piv-go/v2/piv"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
 	"holdfast/piv/wire"
 )
 
@@ -113,7 +113,7 @@ func (s *Session) managementKey(given, pin []byte, open func(pin []byte) error) 
 		return bytes.Clone(given), nil
 	}
 	if len(pin) == 0 {
-		return nil, &keys.Error{Kind: keys.PINRequired, Message: fmt.Sprintf("card %d wants its PIN, which opens its management key", s.serial), Hint: "give the PIN"}
+		return nil, &fault.Error{Kind: fault.PINRequired, Message: fmt.Sprintf("card %d wants its PIN, which opens its management key", s.serial), Hint: "give the PIN"}
 	}
 	if err := open(pin); err != nil {
 		return nil, err
@@ -131,7 +131,7 @@ func (s *Session) managementKey(given, pin []byte, open func(pin []byte) error) 
 	if err != nil {
 		return nil, s.noManagement(err)
 	}
-	return nil, &keys.Error{Kind: keys.BadRequest, Message: fmt.Sprintf("card %d does not keep its management key", s.serial), Hint: s.setUpHint()}
+	return nil, &fault.Error{Kind: fault.BadRequest, Message: fmt.Sprintf("card %d does not keep its management key", s.serial), Hint: s.setUpHint()}
 }
 
 func (s *Session) setUpHint() string { return fmt.Sprintf("holdfast piv setup --card %d", s.serial) }
@@ -140,7 +140,7 @@ func (s *Session) setUpHint() string { return fmt.Sprintf("holdfast piv setup --
 func (s *Session) noManagement(err error) error {
 	status, ok := statusOf(err)
 	if errors.Is(err, errManagement) || ok && (status == statusSecurity || status>>8 == 0x63 || status == statusWrongData) {
-		return &keys.Error{Kind: keys.BadRequest, Message: fmt.Sprintf("this is not the management key of card %d", s.serial), Hint: s.setUpHint(), Err: err}
+		return &fault.Error{Kind: fault.BadRequest, Message: fmt.Sprintf("this is not the management key of card %d", s.serial), Hint: s.setUpHint(), Err: err}
 	}
 	return err
 }
@@ -178,7 +178,7 @@ func (s *Session) factoryError(ref byte) error {
 	if ref == refManagement {
 		name = "management key"
 	}
-	return &keys.Error{Kind: keys.BadRequest, Message: fmt.Sprintf("card %d still has the factory's %s, which everybody knows", s.serial, name), Hint: s.setUpHint()}
+	return &fault.Error{Kind: fault.BadRequest, Message: fmt.Sprintf("card %d still has the factory's %s, which everybody knows", s.serial, name), Hint: s.setUpHint()}
 }
 
 // factory reports whether a secret is the factory's, or nil when the card cannot

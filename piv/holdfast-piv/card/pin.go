@@ -4,7 +4,8 @@ import (
 	"bytes"
 	"fmt"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
 	"holdfast/piv/holdfast-piv/vault"
 	"holdfast/piv/wire"
 )
@@ -38,9 +39,9 @@ func (s *Session) unlock(r *wire.Request, _ *wire.Reply) error {
 	case s.vault.Keep(vault.KeyOf(r.Slot, r.Public), r.PIN, r.Until, epoch):
 		return nil
 	case s.vault.Epoch(r.Slot) != epoch:
-		return &wire.Error{Kind: keys.Busy, Message: "the key was locked while it was being unlocked", Hint: "unlock it again", Shut: true}
+		return &wire.Error{Kind: fault.Busy, Message: "the key was locked while it was being unlocked", Hint: "unlock it again", Shut: true}
 	}
-	return &keys.Error{Kind: keys.BadRequest, Message: "the time to unlock the key for is over"}
+	return &fault.Error{Kind: fault.BadRequest, Message: "the time to unlock the key for is over"}
 }
 
 // verify proves a PIN that may be wrong to the card: it spends a try, but never
@@ -92,7 +93,7 @@ var names = map[byte]string{refPIN: "PIN", refPUK: "PUK"}
 
 // wrong says how many tries a wrong PIN or PUK has left.
 func (s *Session) wrong(ref byte, tries int) error {
-	e := &wire.Error{Kind: keys.PINRequired, Tries: &tries,
+	e := &wire.Error{Kind: fault.PINRequired, Tries: &tries,
 		Message: fmt.Sprintf("this is not the %s of card %d; %d tries are left", names[ref], s.serial, tries)}
 	if tries == 1 {
 		e.Message = fmt.Sprintf("this is not the %s of card %d; one try is left, which is not spent here", names[ref], s.serial)
@@ -101,7 +102,7 @@ func (s *Session) wrong(ref byte, tries int) error {
 		e.Hint = s.unblockHint(ref)
 	}
 	if tries == 0 {
-		e.Kind, e.Message = keys.PINBlocked, fmt.Sprintf("the %s of card %d is blocked", names[ref], s.serial)
+		e.Kind, e.Message = fault.PINBlocked, fmt.Sprintf("the %s of card %d is blocked", names[ref], s.serial)
 	}
 	return e
 }
@@ -121,7 +122,7 @@ func (s *Session) spare(ref byte) error {
 		s.counted = s.counted || err == nil && ref == refPIN
 		return err
 	}
-	e := &wire.Error{Kind: keys.PINBlocked, Tries: tries, Hint: s.unblockHint(ref),
+	e := &wire.Error{Kind: fault.PINBlocked, Tries: tries, Hint: s.unblockHint(ref),
 		Message: fmt.Sprintf("the %s of card %d has one try left, which is not spent", names[ref], s.serial)}
 	if *tries == 0 {
 		e.Message = fmt.Sprintf("the %s of card %d is blocked", names[ref], s.serial)

@@ -17,7 +17,8 @@ import (
 
 	"github.com/go-piv/piv-go/v2/piv"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
 	"holdfast/piv/holdfast-piv/pcsc"
 	"holdfast/piv/holdfast-piv/vault"
 	"holdfast/piv/wire"
@@ -90,7 +91,7 @@ func (s *Session) run(r *wire.Request, reply *wire.Reply) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			s.broken = true
-			err = &keys.Error{Kind: keys.DeviceFailed, Message: fmt.Sprintf("the card's answer makes no sense: %v", p)}
+			err = &fault.Error{Kind: fault.DeviceFailed, Message: fmt.Sprintf("the card's answer makes no sense: %v", p)}
 		}
 	}()
 	if r.Op == wire.Identify {
@@ -98,7 +99,7 @@ func (s *Session) run(r *wire.Request, reply *wire.Reply) (err error) {
 	}
 	do := operations[r.Op]
 	if do == nil {
-		return &keys.Error{Kind: keys.BadRequest, Message: fmt.Sprintf("operation %.20q is not known", r.Op)}
+		return &fault.Error{Kind: fault.BadRequest, Message: fmt.Sprintf("operation %.20q is not known", r.Op)}
 	}
 	if err := wellFormed(r); err != nil {
 		return err
@@ -137,7 +138,7 @@ func (s *Session) open(reader string, serial uint32) error {
 	if s.serial != serial {
 		there := s.serial
 		s.Release()
-		return &keys.Error{Kind: keys.KeyMismatch,
+		return &fault.Error{Kind: fault.KeyMismatch,
 			Message: fmt.Sprintf("the key is on card %d, and in the reader is card %d", serial, there),
 			Hint:    fmt.Sprintf("insert card %d", serial)}
 	}

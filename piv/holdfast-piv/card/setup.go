@@ -8,7 +8,7 @@ import (
 
 	"github.com/go-piv/piv-go/v2/piv"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
 	"holdfast/piv/wire"
 )
 
@@ -66,7 +66,7 @@ func (s *Session) current(ref byte, given, new []byte, begun bool, try func([]by
 		if err = try(value); err == nil {
 			return value, nil
 		}
-		if kind := wire.FromError(err).Kind; kind != keys.PINRequired {
+		if kind := wire.FromError(err).Kind; kind != fault.PINRequired {
 			return nil, err
 		}
 	}
@@ -88,7 +88,7 @@ func (s *Session) likely(ref byte, new []byte, begun bool) ([][]byte, error) {
 	case begun:
 		return [][]byte{new}, nil
 	}
-	return nil, &keys.Error{Kind: keys.PINRequired, Message: fmt.Sprintf("card %d has a %s of its own", s.serial, names[ref]), Hint: "give the one that it has now"}
+	return nil, &fault.Error{Kind: fault.PINRequired, Message: fmt.Sprintf("card %d has a %s of its own", s.serial, names[ref]), Hint: "give the one that it has now"}
 }
 
 // rotate gives the card a new random management key that it keeps itself. The PIN
@@ -100,7 +100,7 @@ func (s *Session) rotate(given []byte) error {
 	}
 	defer clear(printed)
 	if _, err := only(printed, tagProtected); len(printed) > 0 && err != nil {
-		return &keys.Error{Kind: keys.Unsupported, Message: fmt.Sprintf("card %d holds printed information, where a management key would be kept", s.serial), Hint: "remove it, when it is not needed: ykman piv objects"}
+		return &fault.Error{Kind: fault.Unsupported, Message: fmt.Sprintf("card %d holds printed information, where a management key would be kept", s.serial), Hint: "remove it, when it is not needed: ykman piv objects"}
 	}
 	kept := parseProtected(printed)
 	defer wipe(kept)

@@ -8,7 +8,8 @@ import (
 
 	"github.com/go-piv/piv-go/v2/piv"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
 	"holdfast/piv/holdfast-piv/vault"
 	"holdfast/piv/wire"
 )
@@ -48,7 +49,7 @@ func (s *Session) sign(r *wire.Request, reply *wire.Reply) error {
 func signable(r *wire.Request) (crypto.PublicKey, error) {
 	public, err := keys.ParsePublic(r.Public)
 	if err != nil {
-		return nil, &keys.Error{Kind: keys.BadRequest, Message: err.Error()}
+		return nil, &fault.Error{Kind: fault.BadRequest, Message: err.Error()}
 	}
 	algorithm, _, err := keys.AlgorithmOf(public)
 	if err != nil {
@@ -60,7 +61,7 @@ func signable(r *wire.Request) (crypto.PublicKey, error) {
 			return public, nil
 		}
 	}
-	return nil, &keys.Error{Kind: keys.BadRequest,
+	return nil, &fault.Error{Kind: fault.BadRequest,
 		Message: fmt.Sprintf("%d bytes for scheme %.40q do not fit a key of algorithm %s", len(r.Digest), r.Scheme, algorithm)}
 }
 
@@ -73,12 +74,12 @@ func (s *Session) present(r *wire.Request) error {
 		return nil
 	case keys.PolicyOnce, keys.PolicyAlways:
 	default:
-		return &keys.Error{Kind: keys.BadRequest, Message: fmt.Sprintf("PIN policy %.20q is not known", r.PINPolicy)}
+		return &fault.Error{Kind: fault.BadRequest, Message: fmt.Sprintf("PIN policy %.20q is not known", r.PINPolicy)}
 	}
 	pin := s.vault.Get(vault.KeyOf(r.Slot, r.Public))
 	defer clear(pin)
 	if pin == nil {
-		return &keys.Error{Kind: keys.PINRequired, Message: fmt.Sprintf("the key in slot %s of card %d wants the card's PIN", r.Slot, s.serial), Hint: "holdfast unlock"}
+		return &fault.Error{Kind: fault.PINRequired, Message: fmt.Sprintf("the key in slot %s of card %d wants the card's PIN", r.Slot, s.serial), Hint: "holdfast unlock"}
 	}
 	if r.PINPolicy == keys.PolicyAlways {
 		s.verified = false // the card wants it again
@@ -95,13 +96,13 @@ func (s *Session) unsigned(r *wire.Request, status uint16, waited time.Duration)
 	touch := r.TouchPolicy == keys.PolicyAlways || r.TouchPolicy == keys.PolicyCached
 	switch {
 	case status == statusSecurity && (touch || waited > briefly):
-		return &keys.Error{Kind: keys.TouchTimeout, Message: fmt.Sprintf("nobody touched card %d", s.serial), Hint: "try again, and touch the card while it blinks"}
+		return &fault.Error{Kind: fault.TouchTimeout, Message: fmt.Sprintf("nobody touched card %d", s.serial), Hint: "try again, and touch the card while it blinks"}
 	case status == statusSecurity:
 		s.verified = false
-		return &keys.Error{Kind: keys.PINRequired, Message: fmt.Sprintf("card %d wants its PIN for slot %s", s.serial, r.Slot), Hint: "holdfast unlock"}
+		return &fault.Error{Kind: fault.PINRequired, Message: fmt.Sprintf("card %d wants its PIN for slot %s", s.serial, r.Slot), Hint: "holdfast unlock"}
 	case status == statusNoReference || status == statusNotFound:
 		delete(s.proven, r.Slot)
-		return &keys.Error{Kind: keys.KeyLost, Message: fmt.Sprintf("there is no key in slot %s of card %d", r.Slot, s.serial)}
+		return &fault.Error{Kind: fault.KeyLost, Message: fmt.Sprintf("there is no key in slot %s of card %d", r.Slot, s.serial)}
 	}
 	return answered(status)
 }

@@ -10,7 +10,8 @@ import (
 
 	"github.com/go-piv/piv-go/v2/piv"
 
-	"holdfast/agent/keys"
+	"holdfast/internal/fault"
+	"holdfast/internal/keys"
 	"holdfast/piv/wire"
 )
 
@@ -63,7 +64,7 @@ func (s *Session) slot(r *wire.Request, reply *wire.Reply) error {
 }
 
 func (s *Session) empty(slot piv.Slot) error {
-	return &keys.Error{Kind: keys.KeyLost, Message: fmt.Sprintf("there is no key in slot %v of card %d", slot, s.serial)}
+	return &fault.Error{Kind: fault.KeyLost, Message: fmt.Sprintf("there is no key in slot %v of card %d", slot, s.serial)}
 }
 
 // look returns what is in the slot, or nil when that is nothing. Before firmware
@@ -221,7 +222,7 @@ func (s *Session) prove(name string, public []byte) error {
 	case found == nil:
 		return s.empty(slot)
 	case len(public) == 0 || !bytes.Equal(found.Public, public):
-		return &keys.Error{Kind: keys.KeyMismatch, Message: fmt.Sprintf("in slot %v of card %d is another key", slot, s.serial)}
+		return &fault.Error{Kind: fault.KeyMismatch, Message: fmt.Sprintf("in slot %v of card %d is another key", slot, s.serial)}
 	}
 	s.proven[name] = found.Public
 	return nil

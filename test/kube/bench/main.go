@@ -18,9 +18,9 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
-	"holdfast/agent/wire"
 	"holdfast/client"
 	"holdfast/client/profile"
+	"holdfast/internal/agentwire"
 	"holdfast/test/bench/measure"
 	"holdfast/test/daemon"
 	"holdfast/test/kube"
@@ -94,7 +94,7 @@ func enrol(agent *daemon.Agent, plane *kube.Plane) error {
 		return err
 	}
 	defer func() { _ = c.Close() }()
-	if _, err := c.CreateKey(ctx, wire.CreateKeyParameters{Name: "bench", Purpose: "tls-client"}); err != nil {
+	if _, err := c.CreateKey(ctx, agentwire.CreateKeyParameters{Name: "bench", Purpose: "tls-client"}); err != nil {
 		return err
 	}
 	key, err := c.Key(ctx, "bench")

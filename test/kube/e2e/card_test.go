@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"holdfast/agent/wire"
 	"holdfast/client"
 	"holdfast/client/profile"
+	"holdfast/internal/agentwire"
 	"holdfast/test/daemon"
 	"holdfast/test/desktop"
 	"holdfast/test/pivcard"
@@ -20,7 +20,7 @@ const cardPIN, cardPUK = "246813", "97531864"
 
 // withCard sets the card up, makes a key on it, and adds its profile, card, which
 // is the rig's from then on.
-func withCard(t testing.TB, card *pivcard.Card, on wire.OnCard) setup {
+func withCard(t testing.TB, card *pivcard.Card, on agentwire.OnCard) setup {
 	return func(r *rig, o *daemon.BrokerOptions) {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
@@ -29,18 +29,18 @@ func withCard(t testing.TB, card *pivcard.Card, on wire.OnCard) setup {
 			t.Fatal(err)
 		}
 		defer func() { _ = c.Close() }()
-		err = c.SetUpCard(ctx, wire.SetUpCardParameters{Card: card.Serial, PIN: []byte(cardPIN), PUK: []byte(cardPUK)})
+		err = c.SetUpCard(ctx, agentwire.SetUpCardParameters{Card: card.Serial, PIN: []byte(cardPIN), PUK: []byte(cardPUK)})
 		if err != nil {
 			t.Fatalf("set the card up: %v", err)
 		}
-		r.enrolWith(t, alice, wire.CreateKeyParameters{Name: "card", Backend: "piv", PIN: []byte(cardPIN), OnCard: &on}, cardPIN)
+		r.enrolWith(t, alice, agentwire.CreateKeyParameters{Name: "card", Backend: "piv", PIN: []byte(cardPIN), OnCard: &on}, cardPIN)
 		r.profile = r.newProfile("card")
 		o.Profiles = append(o.Profiles, r.profile)
 	}
 }
 
 // cardRig starts a rig with a card.
-func cardRig(t *testing.T, on wire.OnCard) (*rig, *pivcard.Card) {
+func cardRig(t *testing.T, on agentwire.OnCard) (*rig, *pivcard.Card) {
 	t.Helper()
 	reader := pivcard.Start(t, 1)
 	card := reader.NewCard(pivcard.Options{})
@@ -55,7 +55,7 @@ func cardRig(t *testing.T, on wire.OnCard) (*rig, *pivcard.Card) {
 // TestCard: kubectl with a key on a card. The PIN is typed once, at the terminal,
 // and one signature serves many commands.
 func TestCard(t *testing.T) {
-	r, card := cardRig(t, wire.OnCard{})
+	r, card := cardRig(t, agentwire.OnCard{})
 	kubeconfig := r.kubeconfig(t, profile.ModeProxy)
 	card.Forget()
 	cmd := r.kubectl(kubeconfig, "auth", "whoami")
@@ -79,7 +79,7 @@ func TestCard(t *testing.T) {
 // TestTouchEachTime: a key that wants a touch each time gets one for each request,
 // and nobody else's connection.
 func TestTouchEachTime(t *testing.T) {
-	r, card := cardRig(t, wire.OnCard{PINPolicy: "never", TouchPolicy: "always"})
+	r, card := cardRig(t, agentwire.OnCard{PINPolicy: "never", TouchPolicy: "always"})
 	kubeconfig := r.kubeconfig(t, profile.ModeProxy)
 	must(t, r.kubectl(kubeconfig, "get", "--raw", "/version"))
 	card.Forget()

@@ -18,9 +18,9 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
-	"holdfast/client/broker/wire"
 	"holdfast/client/profile"
-	"holdfast/client/socket"
+	"holdfast/internal/brokerwire"
+	"holdfast/internal/dial"
 	"holdfast/test/daemon"
 	"holdfast/test/kube"
 )
@@ -95,12 +95,12 @@ func (r *rig) forget(t testing.TB) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	conn, err := socket.Broker().Connect(ctx, r.broker.Socket)
+	conn, err := dial.Broker().Connect(ctx, r.broker.Socket)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = conn.Close() }()
-	if err := conn.Call(ctx, wire.Forget, wire.ForgetParameters{}, &wire.Empty{}); err != nil {
+	if err := conn.Call(ctx, brokerwire.Forget, brokerwire.ForgetParameters{}, &brokerwire.Empty{}); err != nil {
 		t.Fatalf("Forget: %v", err)
 	}
 }

@@ -10,9 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"holdfast/agent/wire"
 	"holdfast/client"
 	"holdfast/client/profile"
+	"holdfast/internal/agentwire"
 	"holdfast/test/daemon"
 	"holdfast/test/desktop"
 	"holdfast/test/kube"
@@ -24,7 +24,7 @@ const pin = "correct horse"
 // careful, which is the rig's from then on.
 func withPIN(t testing.TB) setup {
 	return func(r *rig, o *daemon.BrokerOptions) {
-		r.enrolWith(t, alice, wire.CreateKeyParameters{Name: "careful", PIN: []byte(pin)}, pin)
+		r.enrolWith(t, alice, agentwire.CreateKeyParameters{Name: "careful", PIN: []byte(pin)}, pin)
 		r.profile = r.newProfile("careful")
 		o.Profiles = append(o.Profiles, r.profile)
 	}
@@ -32,7 +32,7 @@ func withPIN(t testing.TB) setup {
 
 // enrolWith makes a key as p says, and gives it a certificate. One with a PIN is
 // locked afterwards.
-func (r *rig) enrolWith(t testing.TB, who kube.User, p wire.CreateKeyParameters, pin string) {
+func (r *rig) enrolWith(t testing.TB, who kube.User, p agentwire.CreateKeyParameters, pin string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -47,7 +47,7 @@ func (r *rig) enrolWith(t testing.TB, who kube.User, p wire.CreateKeyParameters,
 		t.Fatalf("create the key %s: %v", p.Name, err)
 	}
 	if k.PIN {
-		if _, err := c.Unlock(ctx, wire.UnlockKeyParameters{Name: p.Name, PIN: []byte(pin)}); err != nil {
+		if _, err := c.Unlock(ctx, agentwire.UnlockKeyParameters{Name: p.Name, PIN: []byte(pin)}); err != nil {
 			t.Fatalf("unlock the key %s: %v", p.Name, err)
 		}
 	}
@@ -67,7 +67,7 @@ func (r *rig) unlock(t testing.TB, key string) {
 		t.Fatal(err)
 	}
 	defer func() { _ = c.Close() }()
-	if _, err := c.Unlock(ctx, wire.UnlockKeyParameters{Name: key, PIN: []byte(pin)}); err != nil {
+	if _, err := c.Unlock(ctx, agentwire.UnlockKeyParameters{Name: key, PIN: []byte(pin)}); err != nil {
 		t.Fatal(err)
 	}
 }

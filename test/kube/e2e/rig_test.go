@@ -17,9 +17,9 @@ import (
 
 	"github.com/google/go-tpm/tpm2"
 
-	"holdfast/agent/wire"
 	"holdfast/client"
 	"holdfast/client/profile"
+	"holdfast/internal/agentwire"
 	"holdfast/test/daemon"
 	"holdfast/test/kube"
 	"holdfast/test/swtpm"
@@ -161,7 +161,7 @@ func (r *rig) enrol(t testing.TB, key string, user kube.User, notAfter time.Time
 		t.Fatal(err)
 	}
 	defer func() { _ = c.Close() }()
-	if _, err := c.CreateKey(ctx, wire.CreateKeyParameters{Name: key, Purpose: "tls-client"}); err != nil {
+	if _, err := c.CreateKey(ctx, agentwire.CreateKeyParameters{Name: key, Purpose: "tls-client"}); err != nil {
 		t.Fatalf("create the key %s: %v", key, err)
 	}
 	r.install(t, key, user, notAfter)

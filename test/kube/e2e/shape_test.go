@@ -11,10 +11,10 @@ import (
 	clientauthenticationv1beta1 "k8s.io/client-go/pkg/apis/clientauthentication/v1beta1"
 	clientcmdv1 "k8s.io/client-go/tools/clientcmd/api/v1"
 
-	"holdfast/client/broker/wire"
 	"holdfast/client/execcredential"
 	"holdfast/client/kubeconfig"
 	"holdfast/client/profile"
+	"holdfast/internal/brokerwire"
 )
 
 // members returns the names that a struct has in JSON (or in YAML), with the
@@ -66,7 +66,7 @@ func TestClusterTypes(t *testing.T) {
 			t.Errorf("execcredential.Cluster has %v\n%T has %v", names(ours), theirs, names(want))
 		}
 	}
-	toBroker := members(t, wire.Cluster{}, "json")
+	toBroker := members(t, brokerwire.Cluster{}, "json")
 	if len(toBroker) != len(ours)-1 {
 		t.Errorf("the broker is told %v of %v", names(toBroker), names(ours))
 	}

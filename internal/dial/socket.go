@@ -1,0 +1,176 @@
+// Package dial finds the Unix socket of a holdfast service and connects to it
+// only where nobody but this user or root can answer.
+//
+// Start at [Service.Paths] and [Service.Connect].
+//
+// It trusts whatever runs as this user, and root: those could do as much in other
+// ways.
+package dial
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"syscall"
+
+	"holdfast/internal/varlink"
+)
+
+// A Service is a program of holdfast that listens on a Unix socket.
+type Service struct {
+	Name     string // agent or broker: the socket is NAME.sock, the unit holdfast-NAME
+	Variable string // the environment variable that names another socket
+}
+
+// Agent is the holder of the keys.
+func Agent() Service { return Service{Name: "agent", Variable: "HOLDFAST_SOCKET"} }
+
+// Broker is the network half.
+func Broker() Service { return Service{Name: "broker", Variable: "HOLDFAST_BROKER_SOCKET"} }
+
+// Paths returns where the service is looked for, in order: the path in its
+// variable and no other when that is set; else its socket in
+// $XDG_RUNTIME_DIR/holdfast, or in /run/user/UID/holdfast where that is not
+// set, then in /run/holdfast.
+func (s Service) Paths() []string {
+	if path := os.Getenv(s.Variable); path != "" {
+		return []string{path}
+	}
+	runtime := os.Getenv("XDG_RUNTIME_DIR")
+	if !filepath.IsAbs(runtime) { // unset, or not to be used (XDG Base Directory Specification)
+		runtime = filepath.Join("/run/user", strconv.Itoa(os.Getuid()))
+	}
+	return []string{
+		filepath.Join(runtime, "holdfast", s.Name+".sock"),
+		"/run/holdfast/" + s.Name + ".sock",
+	}
+}
+
+// Path returns the first of Paths that exists, or the first one, so that an error
+// names the place where a user's own should be.
+func (s Service) Path() string {
+	paths := s.Paths()
+	for _, path := range paths {
+		if _, err := os.Stat(path); err == nil {
+			return path
+		}
+	}
+	return paths[0]
+}
+
+// Connect checks the directory of the socket at path, connects, and checks who
+// listens. The error is an [*UnreachableError], or ctx's own.
+func (s Service) Connect(ctx context.Context, path string) (*varlink.Conn, error) {
+	if err := s.checkDirectory(path); err != nil {
+		return nil, err
+	}
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "unix", path)
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	if err != nil {
+		return nil, s.dialError(path, err)
+	}
+	if err := s.checkListener(conn.(*net.UnixConn), path); err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return varlink.NewConn(conn), nil
+}
+
+// An UnreachableError says that there is nobody to ask: nobody listens, the socket
+// is not safe to use, or the connection was lost.
+type UnreachableError struct {
+	Socket string // the path that was tried
+	Reason string // one fact, lower case, no full stop
+	Hint   string // the next step; may be empty
+	Err    error  // the cause; may be nil
+}
+
+// Error returns the reason.
+func (e *UnreachableError) Error() string { return e.Reason }
+
+// Unwrap returns the cause.
+func (e *UnreachableError) Unwrap() error { return e.Err }
+
+// trusted reports whether uid may stand between this process and a service: this
+// user, who could do as much in other ways, and root.
+func trusted(uid uint32) bool { return uid == 0 || int(uid) == os.Getuid() }
+
+// checkDirectory fails when anybody else could put a socket of their own at
+// path, and so be sent a PIN or give out a false key.
+func (s Service) checkDirectory(path string) error {
+	dir := filepath.Dir(path)
+	info, err := os.Stat(dir)
+	if err != nil {
+		return s.dialError(path, err)
+	}
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return &UnreachableError{Socket: path, Reason: fmt.Sprintf("the owner of %s cannot be read", dir)}
+	}
+	if !trusted(stat.Uid) {
+		return &UnreachableError{
+			Socket: path,
+			Reason: fmt.Sprintf("%s belongs to uid %d, who could answer in the %s's place", dir, stat.Uid, s.Name),
+			Hint:   "name a socket in a directory of your own or of root's, with " + s.Variable,
+		}
+	}
+	if info.Mode().Perm()&0o022 != 0 {
+		return &UnreachableError{
+			Socket: path,
+			Reason: fmt.Sprintf("%s can be written by others (mode %04o), who could answer in the %s's place", dir, info.Mode().Perm(), s.Name),
+			Hint:   "chmod go-w " + dir,
+		}
+	}
+	return nil
+}
+
+// checkListener looks at who really listens: a directory further up could have
+// been replaced between the check and the connection. Under socket activation
+// that is systemd: root, or this user.
+func (s Service) checkListener(conn *net.UnixConn, path string) error {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return s.dialError(path, err)
+	}
+	var cred *syscall.Ucred
+	var credErr error
+	err = raw.Control(func(fd uintptr) {
+		cred, credErr = syscall.GetsockoptUcred(int(fd), syscall.SOL_SOCKET, syscall.SO_PEERCRED)
+	})
+	if err := errors.Join(err, credErr); err != nil {
+		return s.dialError(path, err)
+	}
+	if !trusted(cred.Uid) {
+		return &UnreachableError{
+			Socket: path,
+			Reason: fmt.Sprintf("uid %d listens at %s, which is neither you nor root", cred.Uid, path),
+			Hint:   "find out who runs there before you use that socket",
+		}
+	}
+	return nil
+}
+
+// dialError explains why nothing could be reached at path.
+func (s Service) dialError(path string, err error) error {
+	e := &UnreachableError{Socket: path, Err: err}
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, syscall.ENOTDIR):
+		e.Reason = fmt.Sprintf("no %s listens at %s", s.Name, path)
+		e.Hint = fmt.Sprintf("start one (systemctl --user start holdfast-%s.socket), or name another socket with %s; holdfast doctor looks closer", s.Name, s.Variable)
+	case errors.Is(err, fs.ErrPermission):
+		e.Reason = "you may not connect to " + path
+		e.Hint = "use the " + s.Name + " of your own user, or have an administrator let you in; holdfast doctor looks closer"
+	default:
+		e.Reason = fmt.Sprintf("connecting to %s: %v", path, err)
+		e.Hint = "holdfast doctor looks closer"
+	}
+	return e
+}

@@ -1,0 +1,145 @@
+package keys
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"holdfast/internal/fault"
+)
+
+// A Backend makes keys on one device and signs with them. The agent serialises
+// device work through its queue, but a Backend is safe for concurrent use all
+// the same. Every method gives up when ctx ends, leaves the device usable for
+// the next call, and returns an [fault.Error] whose kind names the fault.
+//
+// A key is passed around as its [Material]: the backend keeps what it has
+// loaded as it sees fit, and nobody else ever owns a device handle. Package
+// keystest holds the behaviour that every Backend shows.
+type Backend interface {
+	// Name is the backend's name in key records and on the wire: "tpm", "piv".
+	Name() string
+
+	// Create makes a new key inside the device, checks that it is what was asked
+	// for and cannot leave the device, and returns its material. It has made
+	// nothing that needs removing when it fails.
+	Create(ctx context.Context, t Template) (Material, error)
+
+	// Persist finishes a key that Create or Import made for a persistent template,
+	// by putting it where its material says it will be. Call it when the material
+	// is stored: a crash before leaves nothing in the device that no record names,
+	// and one after leaves a key that Delete removes. Other keys need nothing.
+	Persist(ctx context.Context, m Material) error
+
+	// Import takes a key file in the backend's own exchange format (for a TPM:
+	// TSS2 PRIVATE KEY PEM) for a key of template t. A key that was not made
+	// inside the device, that can do more than sign, or that has no PIN and yet
+	// counts for the device's lockout, is refused unless allowImported, and its
+	// material then says Imported. A file that is wrong about having no PIN is a
+	// pin-required [fault.Error].
+	Import(ctx context.Context, t Template, file []byte, allowImported bool) (Material, error)
+
+	// Export returns the key in the exchange format of Import. The file is of no
+	// use without the device.
+	Export(m Material) ([]byte, error)
+
+	// Check loads the key and verifies everything that Create did: attributes,
+	// public key, parent. It does not sign.
+	Check(ctx context.Context, m Material) error
+
+	// Sign signs digest, which is s.Hash()'s size, with one device command in the
+	// steady state. ECDSA signatures are ASN.1 DER. The caller verifies.
+	Sign(ctx context.Context, m Material, s Scheme, digest []byte) ([]byte, error)
+
+	// Unlock proves pin to the device and lets Sign use the key until the given
+	// time. The PIN is not kept. A wrong PIN is a pin-required [fault.Error]; a try that
+	// would come too near the device's lockout is pin-blocked and not made.
+	Unlock(ctx context.Context, m Material, pin []byte, until time.Time) error
+
+	// Lock forgets what Unlock left behind, for one key, or for all when m is nil.
+	Lock(m *Material)
+
+	// Delete removes what the device itself holds of the key, if anything.
+	Delete(ctx context.Context, m Material) error
+
+	// Status reports the device's state. It waits at most until ctx ends and then
+	// reports what it knew last.
+	Status(ctx context.Context) Status
+
+	// Close lets go of the device.
+	Close() error
+}
+
+// A Template says what key to make.
+type Template struct {
+	Purpose    Purpose
+	Algorithm  Algorithm
+	RSABits    int    // with RS256: 2048, 3072 or 4096; 0 means 2048
+	Persistent bool   // keep the key loaded in the device across restarts (TPM: a persistent handle)
+	PIN        []byte // when not empty: what Unlock will want; see CheckPIN. On a card, the card's PIN: all its keys have one
+	Card       OnCard // for backends whose devices are cards; the zero value for all others
+}
+
+// Material is everything that must be stored to use a key again.
+type Material struct {
+	Backend  string          `json:"backend"`            // Backend.Name of the backend that made it
+	Public   []byte          `json:"public"`             // SubjectPublicKeyInfo, DER
+	Device   json.RawMessage `json:"device"`             // the backend's own; opaque to everybody else, holds no usable secret
+	PIN      bool            `json:"pin,omitempty"`      // the key wants a PIN
+	Imported bool            `json:"imported,omitempty"` // not made inside the device, able to do more than sign, or foreign: see Import
+	Card     *Place          `json:"card,omitempty"`     // where on which card it is; nil for other devices
+}
+
+// MaxPIN is the longest PIN, in bytes: a TPM key's authorisation value is at
+// most as long as its name algorithm's digest (TPM 2.0 Part 1, section 19.6.4).
+const MaxPIN = 32
+
+// CheckPIN returns a bad-request [fault.Error] unless pin has 4 to [MaxPIN] bytes and
+// none of them is zero: TPMs strip trailing zeros, and libraries disagree about
+// the others.
+func CheckPIN(pin []byte) error {
+	bad := len(pin) < 4 || len(pin) > MaxPIN
+	for _, b := range pin {
+		bad = bad || b == 0
+	}
+	if bad {
+		return &fault.Error{Kind: fault.BadRequest, Message: "a PIN has 4 to 32 bytes and no zero byte"}
+	}
+	return nil
+}
+
+// A State is what a device is able to do now.
+type State string
+
+// The states of a device.
+const (
+	StateReady           State = "ready"
+	StateAbsent          State = "absent"           // no such device, or it cannot be opened
+	StateBusy            State = "busy"             // somebody else fills its slots
+	StateLocked          State = "locked"           // dictionary-attack lockout: keys with a PIN wait, others sign
+	StateWedged          State = "wedged"           // commands go in, no answers come out
+	StateFailed          State = "failed"           // it says so itself (failure mode)
+	StateIdentityChanged State = "identity-changed" // cleared or swapped: keys made before cannot be used on it
+)
+
+// Status describes a device.
+type Status struct {
+	Backend     string       `json:"backend"`
+	Device      string       `json:"device"`                // how it was named: tpm:/dev/tpmrm0, swtpm:/run/x/s
+	State       State        `json:"state"`                 //
+	Since       time.Time    `json:"since"`                 // when it entered the state
+	Reason      string       `json:"reason,omitempty"`      // one fact, when the state is not ready
+	Hint        string       `json:"hint,omitempty"`        // the next step, when there is one
+	LockedUntil *time.Time   `json:"lockedUntil,omitempty"` // with StateLocked, when known
+	Software    bool         `json:"software,omitempty"`    // a software TPM: no hardware protects its keys
+	TriesLeft   *int         `json:"triesLeft,omitempty"`   // wrong PINs until the device locks, when asked and known
+	Maker       string       `json:"maker,omitempty"`       // manufacturer and firmware version
+	Can         []Capability `json:"can,omitempty"`         // what keys it can make, once asked
+	Units       []Status     `json:"units,omitempty"`       // of a Divided backend: each device by itself, its Device naming it
+}
+
+// A Capability is one kind of key that a device can make.
+type Capability struct {
+	Algorithm Algorithm `json:"algorithm"`
+	RSABits   int       `json:"rsaBits,omitempty"`
+}
