@@ -2,28 +2,26 @@ package client
 
 import (
 	"context"
-
-	"holdfast/internal/agentwire"
 )
 
 type behalfKey struct{}
 
-// OnBehalfOf returns a context under which tls-client keys tell the agent that
-// they sign for the process who, which is for brokers: programs that sign in for
-// others. The agent records the process as reported by this program, and its
-// policy may demand one; it believes no more for it.
+// OnBehalfOf returns a context under which tls-client keys tell the agent that they
+// sign for the process who. It is for brokers: programs that sign in for others. The
+// agent records the process as reported, not as verified, and its policy may require
+// a report.
 //
-// A key learns its context from [Key.WithContext], and when [Key.ConfigureTLS] has
-// set up the connection, from the handshake: that of tls.Conn.HandshakeContext, or
-// of the HTTP request for which a http.Transport dials. A connection that is kept
-// for further requests was signed for the first one alone.
-func OnBehalfOf(ctx context.Context, who agentwire.Reported) context.Context {
+// A key has its context from [Key.WithContext]. With a tls.Config that the key
+// configured it has the handshake's: that of tls.Conn.HandshakeContext, or of the HTTP
+// request for which an http.Transport dials. A connection that is reused was signed
+// for its first request alone.
+func OnBehalfOf(ctx context.Context, who Reported) context.Context {
 	return context.WithValue(ctx, behalfKey{}, who)
 }
 
-// behalf returns whom ctx reports, or nil.
-func behalf(ctx context.Context) *agentwire.Reported {
-	who, ok := ctx.Value(behalfKey{}).(agentwire.Reported)
+// behalf returns the process that ctx reports, or nil.
+func behalf(ctx context.Context) *Reported {
+	who, ok := ctx.Value(behalfKey{}).(Reported)
 	if !ok {
 		return nil
 	}

@@ -45,7 +45,7 @@ func TestOnBehalfOfReachesTheAgent(t *testing.T) {
 	key := fetch(t, c, "alice")
 	for _, who := range []*agentwire.Reported{{UID: 1000, PID: 42, Start: 7, Unit: "x.service"}, nil, {UID: 1001, PID: 43, Start: 8}} {
 		cfg := server.Client().Transport.(*http.Transport).TLSClientConfig.Clone()
-		if err := key.ConfigureTLS(cfg); err != nil {
+		if err := key.ConfigureClient(cfg); err != nil {
 			t.Fatal(err)
 		}
 		transport := &http.Transport{TLSClientConfig: cfg, ForceAttemptHTTP2: true}
@@ -70,7 +70,7 @@ func TestOnBehalfOfReachesTheAgent(t *testing.T) {
 	}
 }
 
-// A key that is not used through ConfigureTLS has the context that it was given.
+// A key that is not used through ConfigureClient has the context that it was given.
 func TestOnBehalfOfWithContext(t *testing.T) {
 	agent, key := newKey(t, keys.TLSClient, keys.ES256)
 	who := agentwire.Reported{UID: 1000, PID: 42, Start: 7}

@@ -6,38 +6,38 @@ import (
 	"holdfast/internal/agentwire"
 )
 
-// ListCards describes the cards in the readers, and the readers of which no card
-// can be named.
-func (c *Client) ListCards(ctx context.Context) ([]agentwire.Card, error) {
+// ListCards describes the cards in the readers, and the readers whose card cannot be
+// identified.
+func (c *Client) ListCards(ctx context.Context) ([]Card, error) {
 	var reply agentwire.ListCardsReply
 	err := c.call(ctx, repeatable, agentwire.ListCards, agentwire.Empty{}, &reply)
 	return reply.Cards, err
 }
 
-// SetUpCard replaces a card's PIN, PUK and management key. Like the other methods
-// that take a card's secrets it is never repeated by itself once the agent may have
-// read it, since a wrong one costs a try. The caller wipes them.
-func (c *Client) SetUpCard(ctx context.Context, p agentwire.SetUpCardParameters) error {
+// SetUpCard replaces a card's PIN, PUK and management key. Like every method that
+// takes a card's secrets it is never retried once the agent may have read it, since a
+// wrong secret uses up a try. The caller wipes the secrets.
+func (c *Client) SetUpCard(ctx context.Context, p SetUpCardParameters) error {
 	return c.call(ctx, onceOnly, agentwire.SetUpCard, p, &agentwire.Empty{})
 }
 
 // ChangeCardPIN replaces a card's PIN.
-func (c *Client) ChangeCardPIN(ctx context.Context, p agentwire.ChangeCardParameters) error {
+func (c *Client) ChangeCardPIN(ctx context.Context, p ChangeCardParameters) error {
 	return c.call(ctx, onceOnly, agentwire.ChangeCardPIN, p, &agentwire.Empty{})
 }
 
 // ChangeCardPUK replaces a card's PUK.
-func (c *Client) ChangeCardPUK(ctx context.Context, p agentwire.ChangeCardParameters) error {
+func (c *Client) ChangeCardPUK(ctx context.Context, p ChangeCardParameters) error {
 	return c.call(ctx, onceOnly, agentwire.ChangeCardPUK, p, &agentwire.Empty{})
 }
 
-// UnblockCard gives a card whose PIN is blocked or forgotten a new one.
-func (c *Client) UnblockCard(ctx context.Context, p agentwire.UnblockCardParameters) error {
+// UnblockCard sets a new PIN with the PUK when the old one is blocked or forgotten.
+func (c *Client) UnblockCard(ctx context.Context, p UnblockCardParameters) error {
 	return c.call(ctx, onceOnly, agentwire.UnblockCard, p, &agentwire.Empty{})
 }
 
-// InstallOnCard is [Client.InstallCertificate] for a key on a card, whose PIN lets
-// the leaf be stored in the key's slot too: other programs look for it there.
-func (c *Client) InstallOnCard(ctx context.Context, name string, chain [][]byte, pin []byte) (agentwire.Key, error) {
+// InstallOnCard is [Client.InstallCertificate] for a key on a card. With the card's
+// PIN the leaf is stored in the key's slot too, where other programs look for it.
+func (c *Client) InstallOnCard(ctx context.Context, name string, chain [][]byte, pin []byte) (KeyInfo, error) {
 	return c.keyCall(ctx, onceOnly, agentwire.InstallCertificate, agentwire.InstallCertificateParameters{Name: name, Chain: chain, PIN: pin})
 }

@@ -2,19 +2,19 @@
 // crypto.Signer and crypto.MessageSigner whose private half stays in a TPM or a
 // security key, and fits crypto/tls, net/http and crypto/x509 as it is.
 //
-// Start at [Dial] and [Client.Key]; then [Key.ConfigureTLS] for clients and
-// servers that live long, [Key.TLSCertificate] for one connection, and
-// [Key.CertificateRequest] to get a certificate in the first place. The other
-// methods of [Client] are the agent's, one for one; the interface file
+// Start at [Dial] and [Client.Key]; then [Key.ConfigureClient] or
+// [Key.ConfigureServer] for a program that runs for long, [Key.TLSCertificate] for
+// one connection, and [Key.CertificateRequest] to get a first certificate. The
+// other methods of [Client] are the agent's, one for one; the interface file
 // io.holdfast.Agent.varlink says what each does.
 //
-// A key signs whole messages of its one purpose and never a digest, so
-// [Key.Sign] always fails: libraries that hash before they sign cannot use it.
+// A key signs whole messages of its one purpose and never a digest, so [Key.Sign]
+// always fails: a library that hashes before it signs cannot use a key.
 //
-// The package keeps a private key from being copied, not from being used:
-// whatever runs as a user whom the agent's policy allows can ask for signatures
-// too. It checks that nobody but this user or root could have put the agent's
-// socket where it is, and trusts what answers there.
+// A private key cannot be copied, but it can be used: every program of a user whom
+// the agent's policy allows can ask for signatures. The package checks that only
+// this user or root can have placed the agent's socket, and trusts the program that
+// answers there.
 package client
 
 import (
@@ -22,7 +22,6 @@ import (
 	"errors"
 	"time"
 
-	"holdfast/internal/agentwire"
 	"holdfast/internal/dial"
 	"holdfast/internal/varlink"
 )
@@ -33,23 +32,22 @@ type Options struct {
 	// [Sockets] that exists is used.
 	Socket string
 
-	// Timeout is how long one call may take whose context has no deadline of its
-	// own. Zero means as long as it takes. Signatures have the timeout of their
-	// [Key].
+	// Timeout bounds a call whose context has no deadline. Zero means no bound.
+	// Signatures have the timeout of their [Key].
 	Timeout time.Duration
 
 	// Touch, when it is not nil, is called from another goroutine when a signature
-	// has waited for about a second for somebody to touch the key.
-	Touch func(agentwire.Key)
+	// has waited for a touch for about a second.
+	Touch func(KeyInfo)
 }
 
-// Client is a connection to an agent. It opens further connections when calls
-// overlap, keeps a few of them, and replaces those that were lost. Its methods
-// are safe for concurrent use.
+// Client talks to an agent. It opens a connection for each call that overlaps
+// another, keeps a few of them, and replaces lost ones. Its methods are safe for
+// concurrent use.
 type Client struct {
 	socket  string
 	timeout time.Duration
-	touch   func(agentwire.Key)
+	touch   func(KeyInfo)
 	pool    *pool
 }
 
@@ -66,8 +64,8 @@ func Dial(ctx context.Context, o *Options) (*Client, error) {
 	return c, nil
 }
 
-// New is [Dial] without the connection: the first call makes it. It is for
-// programs that start whether or not there is an agent.
+// New is [Dial] without the connection, which the first call makes. It is for
+// programs that start before their agent.
 func New(o *Options) *Client {
 	if o == nil {
 		o = &Options{}
@@ -84,24 +82,25 @@ func New(o *Options) *Client {
 // Socket returns the path of the socket that the client uses.
 func (c *Client) Socket() string { return c.socket }
 
-// Close closes the client's connections, those in use when their call ends.
-// Calls after Close fail.
+// Close closes the idle connections, and each other one when its call ends. Calls
+// after Close fail.
 func (c *Client) Close() error {
 	c.pool.close()
 	return nil
 }
 
-// repeat says what a call may do about a lost connection.
+// repeat says what a call does when its connection is lost.
 type repeat int
 
 const (
-	repeatable repeat = iota // made again once: the agent does the same thing twice or recognises the request
-	onceOnly                 // made on a fresh connection, so that it is not lost to an idle timeout, and again only when nobody has read it
+	repeatable repeat = iota // retry once: the call is idempotent, or the agent knows the request by its id
+	onceOnly                 // use a fresh connection, which no idle timeout can close, and retry only when the agent has not read the request
 )
 
-// call calls method, and once more when the connection is lost and r allows it, or
-// was closed unread, so that nothing can have been done. A connection that closes twice before the request was read is a refusal: the
-// agent closes on callers whom its policy does not name at all.
+// call calls method. It retries once when the connection is lost and r allows it, or
+// when the agent closed the connection before it read the request, so that nothing
+// can have been done. An agent that does so twice refuses the caller: it closes the
+// connections of callers that no rule of its policy names.
 func (c *Client) call(ctx context.Context, r repeat, method string, in, out any) error {
 	own, cancel := c.bounded(ctx)
 	defer cancel()
@@ -116,7 +115,7 @@ func (c *Client) call(ctx context.Context, r repeat, method string, in, out any)
 	return c.explain(ctx, err)
 }
 
-// bounded returns ctx with the client's timeout, unless it has a deadline.
+// bounded returns ctx with the client's timeout, unless ctx has a deadline.
 func (c *Client) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	if _, has := ctx.Deadline(); has || c.timeout == 0 {
 		return ctx, func() {}

@@ -10,17 +10,14 @@ import (
 	"strings"
 	"time"
 
-	"holdfast/internal/agentwire"
-	"holdfast/internal/fault"
 	"holdfast/internal/keys"
 )
 
-// Generations lists the keys of a set, the newest generation first: NAME.2,
-// NAME.1, NAME. They are the caller's own, and where the caller has none of a
-// name, the machine's of that name. Of each chain the leaf alone is there. A set
-// with the number of a generation is that key alone. A set without keys is a
-// denied [*fault.Error], as for a key that the caller may not use.
-func (c *Client) Generations(ctx context.Context, set string) ([]agentwire.Key, error) {
+// Generations lists the keys of a set, the newest generation first: NAME.2, NAME.1,
+// NAME. A key of the caller hides the machine's key of the same name. Each chain
+// holds only its leaf. When set names one generation, the list has that key alone.
+// A set without keys is a denied [*Error], as for a key that the caller may not use.
+func (c *Client) Generations(ctx context.Context, set string) ([]KeyInfo, error) {
 	if err := keys.CheckName(set); err != nil {
 		return nil, err
 	}
@@ -28,28 +25,28 @@ func (c *Client) Generations(ctx context.Context, set string) ([]agentwire.Key, 
 	if err != nil {
 		return nil, err
 	}
-	found := ownFirst(all, func(k agentwire.Key) bool { return k.Name == set || keys.SetOf(k.Name) == set })
+	found := ownFirst(all, func(k KeyInfo) bool { return k.Name == set || keys.SetOf(k.Name) == set })
 	if len(found) == 0 {
-		return nil, &fault.Error{
-			Kind:    fault.Denied,
+		return nil, &Error{
+			Kind:    Denied,
 			Message: fmt.Sprintf("there is no key %q that you may use", set),
 			Hint:    "holdfast key list shows yours; holdfast enroll kubernetes PROFILE --key " + set + " --create makes one",
 		}
 	}
-	slices.SortFunc(found, func(a, b agentwire.Key) int { return Generation(b.Name) - Generation(a.Name) })
+	slices.SortFunc(found, func(a, b KeyInfo) int { return Generation(b.Name) - Generation(a.Name) })
 	return found, nil
 }
 
-// ownFirst returns the keys that want wants, and of two with one name that of
-// this user, as the agent does when it is asked for the name.
-func ownFirst(all []agentwire.Key, want func(agentwire.Key) bool) []agentwire.Key {
-	byName := map[string]agentwire.Key{}
+// ownFirst returns the keys for which want is true. Of two keys with one name it
+// returns this user's, as the agent does.
+func ownFirst(all []KeyInfo, want func(KeyInfo) bool) []KeyInfo {
+	byName := map[string]KeyInfo{}
 	for _, k := range all {
 		if _, taken := byName[k.Name]; want(k) && (!taken || int(k.Owner.UID) == os.Getuid()) {
 			byName[k.Name] = k
 		}
 	}
-	found := make([]agentwire.Key, 0, len(byName))
+	found := make([]KeyInfo, 0, len(byName))
 	for _, k := range byName {
 		found = append(found, k)
 	}
@@ -60,16 +57,16 @@ func ownFirst(all []agentwire.Key, want func(agentwire.Key) bool) []agentwire.Ke
 // and 0 for NAME.
 func Generation(name string) int {
 	_, number, _ := strings.Cut(name, ".")
-	n, _ := strconv.Atoi(number) // the name's grammar: no number is 0
+	n, _ := strconv.Atoi(number) // a name without a number is generation 0
 	return n
 }
 
-// Current returns the key of a set that signs in now: the newest generation that
-// has a certificate valid now and no fault. This user's own keys come before the
-// machine's. It asks the agent twice and costs the device nothing.
+// Current returns the key of a set to sign in with: the newest generation that has no
+// fault and a certificate that is valid now. This user's keys come before the
+// machine's. It makes two calls to the agent, and the device does nothing.
 //
-// When no generation qualifies the error is a not-found [*fault.Error] that says
-// what is wrong with the newest one, and whose hint names the command.
+// When no generation qualifies, the error is a not-found [*Error] about the newest
+// one that has a certificate.
 func (c *Client) Current(ctx context.Context, set string) (*Key, error) {
 	generations, err := c.Generations(ctx, set)
 	if err != nil {
@@ -86,9 +83,9 @@ func (c *Client) Current(ctx context.Context, set string) (*Key, error) {
 	return nil, whyNone(generations, now)
 }
 
-// whyNone says why no generation can sign in: what is wrong with the newest that
-// ever could.
-func whyNone(generations []agentwire.Key, now time.Time) error {
+// whyNone returns why no generation can sign in: the problem of the newest one that
+// has a certificate.
+func whyNone(generations []KeyInfo, now time.Time) error {
 	for _, k := range generations {
 		if len(k.Chain) > 0 {
 			return unusable(k, now)
@@ -98,9 +95,9 @@ func whyNone(generations []agentwire.Key, now time.Time) error {
 }
 
 // unusable returns why a key cannot sign in now, or nil when it can.
-func unusable(k agentwire.Key, now time.Time) error {
+func unusable(k KeyInfo, now time.Time) error {
 	refuse := func(hint, format string, args ...any) error {
-		return &fault.Error{Kind: fault.NotFound, Message: fmt.Sprintf(format, args...), Hint: hint}
+		return &Error{Kind: NotFound, Message: fmt.Sprintf(format, args...), Hint: hint}
 	}
 	enroll := "holdfast enroll kubernetes PROFILE --key " + keys.SetOf(k.Name)
 	if k.Fault != "" {
@@ -123,8 +120,8 @@ func unusable(k agentwire.Key, now time.Time) error {
 	return nil
 }
 
-// WithChain returns a copy of k with another certificate chain, DER, leaf first:
-// to try one out before it is installed.
+// WithChain returns a copy of k with another certificate chain, DER, leaf first. It
+// serves to try a chain before it is installed.
 func (k *Key) WithChain(chain [][]byte) *Key {
 	c := *k
 	c.info.Chain = chain

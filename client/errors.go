@@ -14,9 +14,8 @@ import (
 	"holdfast/internal/varlink"
 )
 
-// explain turns the error of a call into a [*fault.Error] when the agent gave an
-// answer, an [*UnreachableError] when it gave none, and leaves the errors of
-// ctx as they are.
+// explain turns the error of a call into an [*Error] when the agent answered, and an
+// [*UnreachableError] when it did not. Errors of ctx stay as they are.
 func (c *Client) explain(ctx context.Context, err error) error {
 	var answer *varlink.Error
 	var unreachable *UnreachableError
@@ -30,10 +29,10 @@ func (c *Client) explain(ctx context.Context, err error) error {
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case refused(err):
-		return &fault.Error{
-			Kind:    fault.Denied,
-			Message: fmt.Sprintf("the agent at %s does not talk to uid %d", c.socket, os.Getuid()),
-			Hint:    "its policy names who may; or it was restarted at this moment, then try again",
+		return &Error{
+			Kind:    Denied,
+			Message: fmt.Sprintf("the agent at %s rejects connections of uid %d", c.socket, os.Getuid()),
+			Hint:    "its policy names the users that may connect; if it was just restarted, try again",
 			Err:     err,
 		}
 	case errors.Is(err, varlink.ErrConnectionLost):
@@ -43,15 +42,15 @@ func (c *Client) explain(ctx context.Context, err error) error {
 			Hint:   "its log says why; holdfast doctor looks closer",
 		}
 	}
-	return &fault.Error{
-		Kind:    fault.Internal,
+	return &Error{
+		Kind:    Internal,
 		Message: fmt.Sprintf("the agent at %s cannot be understood", c.socket),
-		Hint:    "it may be of another age than this program: holdfast status shows its version",
+		Hint:    "it may be a different version from this program: holdfast status shows its version",
 		Err:     err,
 	}
 }
 
-// silent is the error for an agent that took a call and did not answer in time.
+// silent is the error for an agent that accepted a call and did not answer in time.
 func (c *Client) silent(err error) error {
 	return &UnreachableError{
 		Socket: c.socket, Err: err,
@@ -60,7 +59,7 @@ func (c *Client) silent(err error) error {
 	}
 }
 
-// fromVarlink returns the fault.Error that an error reply stands for. The errors
+// fromVarlink returns the Error that an error reply stands for. The errors
 // of varlink itself mean that the two programs are of different ages.
 func fromVarlink(e *varlink.Error) error {
 	var p fault.Parameters
@@ -71,20 +70,20 @@ func fromVarlink(e *varlink.Error) error {
 	}
 	name, standard := strings.CutPrefix(e.Name, "org.varlink.service.")
 	if !standard {
-		return &fault.Error{Kind: fault.Internal, Message: fmt.Sprintf("the agent answered %.100q, which this program does not know", e.Name), Hint: "update this program"}
+		return &Error{Kind: Internal, Message: fmt.Sprintf("the agent answered %.100q, which this program does not know", e.Name), Hint: "update this program"}
 	}
 	var about struct{ Method, Parameter, Interface string }
-	_ = json.Unmarshal(e.Parameters, &about) // what is missing from the parameters is missing from the text
+	_ = json.Unmarshal(e.Parameters, &about) // a missing member is missing from the text
 	what := about.Method + about.Parameter + about.Interface
 	if name == "InvalidParameter" {
-		return &fault.Error{Kind: fault.BadRequest, Message: fmt.Sprintf("the agent does not take the parameter %.100q as it was sent", what), Hint: "it may be older than this program: holdfast status shows its version"}
+		return &Error{Kind: BadRequest, Message: fmt.Sprintf("the agent does not accept the parameter %.100q as it was sent", what), Hint: "it may be older than this program: holdfast status shows its version"}
 	}
-	return &fault.Error{Kind: fault.Unsupported, Message: fmt.Sprintf("the agent does not know %.100q (%s)", what, name), Hint: "it may be older than this program: holdfast status shows its version"}
+	return &Error{Kind: Unsupported, Message: fmt.Sprintf("the agent does not know %.100q (%s)", what, name), Hint: "it may be older than this program: holdfast status shows its version"}
 }
 
-// refused reports whether a connection was closed with the request unread. The
-// agent does that to callers whom its policy does not name; one that dies in a
-// call has read the request first.
+// refused reports whether the agent closed a connection with the request unread. It
+// does that to callers that its policy does not name. An agent that dies during a
+// call has read the request before.
 func refused(err error) bool {
 	return errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }

@@ -31,7 +31,7 @@ func Example_httpClient() {
 	}
 
 	cfg := &tls.Config{RootCAs: exampleRoots()}
-	if err := key.ConfigureTLS(cfg); err != nil {
+	if err := key.ConfigureClient(cfg); err != nil {
 		log.Fatal(err)
 	}
 	transport := &http.Transport{TLSClientConfig: cfg}
@@ -66,7 +66,7 @@ func Example_server() {
 	}
 
 	cfg := &tls.Config{}
-	if err := key.ConfigureTLS(cfg); err != nil {
+	if err := key.ConfigureServer(cfg); err != nil {
 		log.Fatal(err)
 	}
 	listener, err := tls.Listen("tcp", "127.0.0.1:0", cfg)

@@ -8,8 +8,6 @@ import (
 	"io"
 	"time"
 
-	"holdfast/internal/agentwire"
-	"holdfast/internal/fault"
 	"holdfast/internal/keys"
 )
 
@@ -19,21 +17,21 @@ const defaultTimeout = time.Minute
 
 // Key is a private key behind an agent. It is a crypto.Signer and a
 // crypto.MessageSigner, so crypto/tls and crypto/x509 take it for a private key.
-// It is safe for concurrent use and never changes; a chain installed later is
-// seen by [Client.Key], and by what [Key.ConfigureTLS] sets up.
+// It is safe for concurrent use and never changes: a chain that is installed later
+// is seen by the next [Client.Key], and by a tls.Config that the key configured.
 type Key struct {
 	client  *Client
-	info    agentwire.Key
+	info    KeyInfo
 	public  crypto.PublicKey
 	scheme  keys.Scheme
-	ctx     context.Context // of the calls that crypto's interfaces give none
+	ctx     context.Context // for the methods of crypto's interfaces, which have none
 	timeout time.Duration
 }
 
 var _ crypto.MessageSigner = (*Key)(nil)
 
-// Key returns the key named name as a signer. It costs one question to the
-// agent and none to the device.
+// Key returns the key named name as a signer. It makes one call to the agent, and
+// the device does nothing.
 func (c *Client) Key(ctx context.Context, name string) (*Key, error) {
 	info, err := c.GetKey(ctx, name)
 	if err != nil {
@@ -50,8 +48,8 @@ func (c *Client) Key(ctx context.Context, name string) (*Key, error) {
 	return k, nil
 }
 
-// schemeOf works out the key's scheme and holds the agent to it.
-func schemeOf(info agentwire.Key, public crypto.PublicKey) (keys.Scheme, error) {
+// schemeOf returns the key's scheme, and an error when the agent names another one.
+func schemeOf(info KeyInfo, public crypto.PublicKey) (keys.Scheme, error) {
 	algorithm, _, err := keys.AlgorithmOf(public)
 	if err != nil {
 		return "", err
@@ -61,8 +59,8 @@ func schemeOf(info agentwire.Key, public crypto.PublicKey) (keys.Scheme, error) 
 		return "", err
 	}
 	if string(scheme) != info.Scheme {
-		return "", &fault.Error{
-			Kind:    fault.Unsupported,
+		return "", &Error{
+			Kind:    Unsupported,
 			Message: fmt.Sprintf("key %s signs %.40q, and this program knows %s for its type", info.Name, info.Scheme, scheme),
 			Hint:    "update this program",
 		}
@@ -73,42 +71,42 @@ func schemeOf(info agentwire.Key, public crypto.PublicKey) (keys.Scheme, error) 
 // Public returns the public key: an *ecdsa.PublicKey or an *rsa.PublicKey.
 func (k *Key) Public() crypto.PublicKey { return k.public }
 
-// Info returns what the agent said of the key when it was fetched.
-func (k *Key) Info() agentwire.Key { return k.info }
+// Info returns the agent's description of the key from when it was fetched.
+func (k *Key) Info() KeyInfo { return k.info }
 
-// WithContext returns a copy of k whose signatures are given up when ctx ends.
+// WithContext returns a copy of k whose signatures are cancelled when ctx ends.
 func (k *Key) WithContext(ctx context.Context) *Key {
 	c := *k
 	c.ctx = ctx
 	return &c
 }
 
-// WithTimeout returns a copy of k whose signatures may take as long as d, and as
-// long as they like when d is 0. The default is 60 s.
+// WithTimeout returns a copy of k with another timeout for its signatures; 0 means
+// none. The default is 60 s.
 func (k *Key) WithTimeout(d time.Duration) *Key {
 	c := *k
 	c.timeout = d
 	return &c
 }
 
-// Sign fails: a digest does not say what is being signed, so the agent takes
+// Sign always fails: a digest does not show what is being signed, so the agent takes
 // whole messages only. Use a library that asks for a crypto.MessageSigner, as
 // crypto/tls and crypto/x509 do.
 func (k *Key) Sign(io.Reader, []byte, crypto.SignerOpts) ([]byte, error) {
-	return nil, &fault.Error{
-		Kind:    fault.Unsupported,
+	return nil, &Error{
+		Kind:    Unsupported,
 		Message: fmt.Sprintf("key %s signs whole messages, not digests", k.info.Name),
 		Hint:    "sign through crypto.SignMessage, as crypto/tls and crypto/x509 do since Go 1.25",
 	}
 }
 
-// SignMessage has the agent sign msg, which must be what a key of this purpose
-// signs: the input of a TLS handshake signature or a CertificationRequestInfo.
-// opts must be those of the key's one scheme; rand is not used. ECDSA
-// signatures are ASN.1 DER. The agent has verified the signature.
+// SignMessage has the agent sign msg, which must be a message of the key's purpose:
+// the input of a TLS handshake signature or a CertificationRequestInfo. opts must be
+// those of the key's one scheme; rand is not used. ECDSA signatures are ASN.1 DER.
+// The agent verifies the signature before it returns it.
 //
-// A lost connection is made again once, with the same request id. The error is
-// a [*fault.Error] or an [*UnreachableError], or that of the key's context.
+// When the connection is lost it retries once with the same request id. The error is
+// an [*Error], an [*UnreachableError], or that of the key's context.
 func (k *Key) SignMessage(_ io.Reader, msg []byte, opts crypto.SignerOpts) ([]byte, error) {
 	if err := checkOpts(k.scheme, opts); err != nil {
 		return nil, err
@@ -118,8 +116,8 @@ func (k *Key) SignMessage(_ io.Reader, msg []byte, opts crypto.SignerOpts) ([]by
 	defer k.awaitTouch(ctx)()
 	signature, err := k.ask(ctx, msg)
 	if errors.Is(err, context.DeadlineExceeded) && k.ctx.Err() == nil {
-		return nil, &fault.Error{
-			Kind:    fault.Deadline,
+		return nil, &Error{
+			Kind:    Deadline,
 			Message: fmt.Sprintf("key %s gave no signature within %s", k.info.Name, k.timeout),
 			Hint:    "holdfast status shows what its device is doing",
 			Err:     err,

@@ -74,9 +74,9 @@ func TestRealHandshakes(t *testing.T) {
 			clientKey := r.key(t, "alice", keys.TLSClient, algorithm)
 			serverKey := r.key(t, "www", keys.TLSServer, algorithm)
 			clientConfig := &tls.Config{RootCAs: r.ca.Pool(), ServerName: "localhost"}
-			check(t, clientKey.ConfigureTLS(clientConfig))
+			check(t, clientKey.ConfigureClient(clientConfig))
 			serverConfig := &tls.Config{ClientCAs: r.ca.Pool(), ClientAuth: tls.RequireAndVerifyClientCert}
-			check(t, serverKey.ConfigureTLS(serverConfig))
+			check(t, serverKey.ConfigureServer(serverConfig))
 			for flag, version := range versions() {
 				clientConfig.MaxVersion, serverConfig.MaxVersion = version, version
 				state, clientErr, serverErr := handshake(clientConfig, serverConfig)
@@ -135,7 +135,7 @@ func startServer(t *testing.T, args ...string) string {
 func (r *realRig) opensslClient(t *testing.T, flag string, algorithm keys.Algorithm, k *client.Key) {
 	t.Helper()
 	cfg := &tls.Config{}
-	check(t, k.ConfigureTLS(cfg))
+	check(t, k.ConfigureServer(cfg))
 	listener, err := tls.Listen("tcp", "127.0.0.1:0", cfg)
 	check(t, err)
 	defer listener.Close()

@@ -8,13 +8,12 @@ import (
 	"fmt"
 
 	"holdfast/internal/agentwire"
-	"holdfast/internal/fault"
 	"holdfast/internal/keys"
 	"holdfast/internal/message"
 )
 
-// ask calls the verb for the kind of message that msg is. The agent decides
-// whether the key's purpose allows it.
+// ask calls the verb for the kind of msg. The agent decides whether the key's purpose
+// allows it.
 func (k *Key) ask(ctx context.Context, msg []byte) ([]byte, error) {
 	method, err := k.verb(msg)
 	if err != nil {
@@ -40,8 +39,8 @@ func (k *Key) verb(msg []byte) (string, error) {
 	case message.CSR:
 		return agentwire.SignCertificateRequest, nil
 	}
-	return "", &fault.Error{
-		Kind:    fault.BadRequest,
+	return "", &Error{
+		Kind:    BadRequest,
 		Message: fmt.Sprintf("key %s signs TLS handshakes and certificate requests, and these %d bytes are neither", k.info.Name, len(msg)),
 		Hint:    "a key signs only what its purpose (" + k.info.Purpose + ") says",
 	}
@@ -66,8 +65,8 @@ func checkOpts(s keys.Scheme, opts crypto.SignerOpts) error {
 }
 
 func wrongOpts(s keys.Scheme, what string) error {
-	return &fault.Error{
-		Kind:    fault.BadRequest,
+	return &Error{
+		Kind:    BadRequest,
 		Message: fmt.Sprintf("the key signs %s and nothing else, and %s", s, what),
 		Hint:    "use the options of that scheme; tls.Certificate.SupportedSignatureAlgorithms tells crypto/tls",
 	}

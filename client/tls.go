@@ -10,21 +10,21 @@ import (
 	"sync"
 	"time"
 
-	"holdfast/internal/fault"
 	"holdfast/internal/keys"
 )
 
-// chainAge is how long [Key.ConfigureTLS] goes on with what it knows of a key
-// before it asks the agent again, so that busy servers do not ask each time.
+// chainAge is how long a configured [tls.Config] uses a fetched chain before it asks
+// the agent again, so that a busy server does not ask for each connection.
 const chainAge = time.Second
 
-// TLSCertificate returns the key with its certificate chain, in the form that
-// tls.Config takes. It is the chain of the moment when the key was fetched; see
-// [Key.ConfigureTLS]. A key without a chain is a not-found [*fault.Error].
+// TLSCertificate returns the key with its certificate chain in the form that
+// tls.Config takes. The chain is the one that the key had when it was fetched; a
+// program that runs for long uses [Key.ConfigureClient] or [Key.ConfigureServer]
+// instead. A key without a chain is a not-found [*Error].
 func (k *Key) TLSCertificate() (tls.Certificate, error) {
 	if len(k.info.Chain) == 0 {
-		return tls.Certificate{}, &fault.Error{
-			Kind:    fault.NotFound,
+		return tls.Certificate{}, &Error{
+			Kind:    NotFound,
 			Message: fmt.Sprintf("key %s has no certificate", k.info.Name),
 			Hint:    fmt.Sprintf("holdfast certificate request %s --subject CN=…, then holdfast certificate install %s FILE", k.info.Name, k.info.Name),
 		}
@@ -34,7 +34,7 @@ func (k *Key) TLSCertificate() (tls.Certificate, error) {
 		return tls.Certificate{}, fmt.Errorf("certificate of key %s: %w", k.info.Name, err)
 	}
 	if own, ok := k.public.(interface{ Equal(crypto.PublicKey) bool }); !ok || !own.Equal(leaf.PublicKey) {
-		return tls.Certificate{}, &fault.Error{Kind: fault.KeyMismatch, Message: fmt.Sprintf("the certificate of key %s is for another key", k.info.Name)}
+		return tls.Certificate{}, &Error{Kind: KeyMismatch, Message: fmt.Sprintf("the certificate of key %s is for another key", k.info.Name)}
 	}
 	return tls.Certificate{
 		Certificate:                  k.info.Chain,
@@ -54,30 +54,43 @@ func (k *Key) tlsScheme() tls.SignatureScheme {
 	return tls.ECDSAWithP256AndSHA256
 }
 
-// ConfigureTLS makes cfg use the key: as the certificate of the client when the
-// key's purpose is tls-client, of the server when it is tls-server. The chain is
-// fetched as connections are made, so that a renewed one is used within a
-// second, and a signature is given up when its handshake is.
+// ConfigureClient makes a TLS client with cfg present the key's certificate. The
+// chain is fetched when a connection is made, so that a renewed one is used within
+// a second; a signature is cancelled when its handshake is.
 //
-// It replaces the certificates in cfg. It raises cfg.MinVersion to TLS 1.3, or
-// to TLS 1.2 when the key may sign that; everything else is left as it is.
-func (k *Key) ConfigureTLS(cfg *tls.Config) error {
-	s := &source{key: k, fetched: time.Now()}
-	switch keys.Purpose(k.info.Purpose) {
-	case keys.TLSClient:
+// It replaces the certificates in cfg, and raises cfg.MinVersion to TLS 1.3, or to
+// TLS 1.2 when the key may sign that. It leaves everything else as it is. A key of
+// another purpose than tls-client is a wrong-purpose [*Error].
+func (k *Key) ConfigureClient(cfg *tls.Config) error {
+	s, err := k.configure(cfg, keys.TLSClient)
+	if err == nil {
 		cfg.GetClientCertificate = s.client
-	case keys.TLSServer:
+	}
+	return err
+}
+
+// ConfigureServer is [Key.ConfigureClient] for a TLS server, and for keys whose
+// purpose is tls-server.
+func (k *Key) ConfigureServer(cfg *tls.Config) error {
+	s, err := k.configure(cfg, keys.TLSServer)
+	if err == nil {
 		cfg.GetCertificate = s.server
-	default:
-		return &fault.Error{
-			Kind:    fault.WrongPurpose,
-			Message: fmt.Sprintf("key %s is for %s, not for TLS", k.info.Name, k.info.Purpose),
-			Hint:    "make a key with --purpose tls-client or tls-server",
+	}
+	return err
+}
+
+// configure sets what both sides need, and returns the source of the certificate.
+func (k *Key) configure(cfg *tls.Config, purpose keys.Purpose) (*source, error) {
+	if k.info.Purpose != string(purpose) {
+		return nil, &Error{
+			Kind:    WrongPurpose,
+			Message: fmt.Sprintf("key %s is for %s, not for %s", k.info.Name, k.info.Purpose, purpose),
+			Hint:    fmt.Sprintf("make a key with --purpose %s", purpose),
 		}
 	}
 	cfg.Certificates = nil
 	cfg.MinVersion = max(cfg.MinVersion, k.minVersion())
-	return nil
+	return &source{key: k, fetched: time.Now()}, nil
 }
 
 func (k *Key) minVersion() uint16 {
@@ -87,7 +100,8 @@ func (k *Key) minVersion() uint16 {
 	return tls.VersionTLS13
 }
 
-// source gives out the certificate of one key, fetching it afresh.
+// A source returns the certificate of one key, and fetches it again when it is older
+// than chainAge.
 type source struct {
 	mu      sync.Mutex
 	key     *Key
@@ -102,11 +116,10 @@ func (s *source) server(h *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return s.certificate(h.Context(), h.SignatureSchemes)
 }
 
-// certificate returns the certificate for one handshake, or an error that says
-// what the other side is missing: crypto/tls would only say that it is missing
-// something.
+// certificate returns the certificate for one handshake. Its errors name the missing
+// signature algorithm, which those of crypto/tls do not.
 func (s *source) certificate(ctx context.Context, accepted []tls.SignatureScheme) (*tls.Certificate, error) {
-	if ctx == nil { // of a handshake that crypto/tls did not make
+	if ctx == nil { // a handshake outside crypto/tls
 		ctx = context.Background()
 	}
 	k, err := s.fresh(ctx)
@@ -114,9 +127,9 @@ func (s *source) certificate(ctx context.Context, accepted []tls.SignatureScheme
 		return nil, err
 	}
 	if !slices.Contains(accepted, k.tlsScheme()) {
-		return nil, &fault.Error{
-			Kind:    fault.Unsupported,
-			Message: fmt.Sprintf("the other side does not take %s signatures, the only kind that key %s makes", k.scheme, k.info.Name),
+		return nil, &Error{
+			Kind:    Unsupported,
+			Message: fmt.Sprintf("the other side does not accept %s signatures, the only kind that key %s makes", k.scheme, k.info.Name),
 			Hint:    "use a key with another algorithm",
 		}
 	}

@@ -55,13 +55,17 @@ func withKeys(t *testing.T, agent *clienttest.Agent, algorithm keys.Algorithm, t
 	clientConfig := &tls.Config{RootCAs: ca.Pool(), ServerName: "localhost"}
 	serverConfig := &tls.Config{ClientCAs: ca.Pool(), ClientAuth: tls.RequireAndVerifyClientCert}
 	for name, use := range map[string]struct {
-		purpose keys.Purpose
-		config  *tls.Config
-	}{"alice": {keys.TLSClient, clientConfig}, "www": {keys.TLSServer, serverConfig}} {
+		purpose   keys.Purpose
+		config    *tls.Config
+		configure func(*client.Key, *tls.Config) error
+	}{
+		"alice": {keys.TLSClient, clientConfig, (*client.Key).ConfigureClient},
+		"www":   {keys.TLSServer, serverConfig, (*client.Key).ConfigureServer},
+	} {
 		agent.AddKey(name, use.purpose, algorithm)
 		agent.Change(name, func(k *agentwire.Key) { k.TLS12 = tls12 })
 		certify(t, c, ca, name)
-		if err := fetch(t, c, name).ConfigureTLS(use.config); err != nil {
+		if err := use.configure(fetch(t, c, name), use.config); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -130,7 +134,7 @@ func TestRenewedChain(t *testing.T) {
 	c, ca := dial(t, agent.Socket), clienttest.NewCA(t)
 	certify(t, c, ca, "www")
 	cfg := &tls.Config{}
-	if err := fetch(t, c, "www").ConfigureTLS(cfg); err != nil {
+	if err := fetch(t, c, "www").ConfigureServer(cfg); err != nil {
 		t.Fatal(err)
 	}
 	hello := &tls.ClientHelloInfo{SignatureSchemes: []tls.SignatureScheme{tls.ECDSAWithP256AndSHA256}}
@@ -154,10 +158,30 @@ func TestRenewedChain(t *testing.T) {
 	}
 }
 
-func TestConfigureTLSRefusals(t *testing.T) {
-	_, k := newKey(t, keys.ServiceAccount, keys.ES256)
-	if err := k.ConfigureTLS(&tls.Config{}); fault.KindOf(err) != fault.WrongPurpose {
-		t.Errorf("service-account key: got %v, want wrong-purpose", err)
+// A key of the other role is refused: crypto/tls would send no certificate, and say
+// nothing.
+func TestConfigureRefusesOtherPurposes(t *testing.T) {
+	for _, purpose := range []keys.Purpose{keys.TLSClient, keys.TLSServer, keys.ServiceAccount} {
+		_, k := newKey(t, purpose, keys.ES256)
+		for name, try := range map[string]struct {
+			configure func(*tls.Config) error
+			takes     keys.Purpose
+		}{"client": {k.ConfigureClient, keys.TLSClient}, "server": {k.ConfigureServer, keys.TLSServer}} {
+			cfg := &tls.Config{Certificates: make([]tls.Certificate, 1)}
+			err := try.configure(cfg)
+			if purpose == try.takes {
+				if err != nil {
+					t.Errorf("%s key in a %s's configuration: %v", purpose, name, err)
+				}
+				continue
+			}
+			if client.KindOf(err) != client.WrongPurpose {
+				t.Errorf("%s key in a %s's configuration: got %v, want wrong-purpose", purpose, name, err)
+			}
+			if cfg.GetClientCertificate != nil || cfg.GetCertificate != nil || len(cfg.Certificates) != 1 {
+				t.Errorf("%s key in a %s's configuration: it was changed", purpose, name)
+			}
+		}
 	}
 }
 

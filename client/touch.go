@@ -3,31 +3,29 @@ package client
 import (
 	"context"
 	"time"
-
-	"holdfast/internal/agentwire"
 )
 
-// touchDelay is for how long a key waits for a touch before a person is told: most
-// have the finger on it by then. The agent tells that one is wanted when the device
-// has been silent for most of this time.
+// A person is told of a touch after touchDelay: most have touched the key by then.
+// The agent announces the touch when the device has been silent for most of that
+// time; toldDelay is the rest.
 const (
 	touchDelay = time.Second
 	toldDelay  = 300 * time.Millisecond
 )
 
-// AwaitTouch calls notice, from another goroutine, whenever key name has waited for
-// a touch for about a second, as [Client.Watch] tells it, until done is called; done does
-// not wait for a notice to return. It is for calls that use a key which wants
-// touches. Where the agent does not tell there is no notice.
+// AwaitTouch calls notice, from another goroutine, whenever key name has waited for a
+// touch for about a second, until done is called; done does not wait for a notice to
+// return. It learns of touches from [Client.Watch]; where that fails there is no
+// notice.
 func (c *Client) AwaitTouch(ctx context.Context, name string, notice func()) (done func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		t := time.AfterFunc(time.Hour, notice) // set anew by each event
+		t := time.AfterFunc(time.Hour, notice) // each event resets it
 		t.Stop()
 		defer t.Stop()
-		_ = c.Watch(ctx, func(w agentwire.WatchReply) error { // what ends it, ends it
+		_ = c.Watch(ctx, func(w Event) error { // without a watch there is no notice
 			switch {
 			case w.What != "touch" || w.Name != name:
 			case w.State == "wanted":
@@ -41,9 +39,8 @@ func (c *Client) AwaitTouch(ctx context.Context, name string, notice func()) (do
 	return func() { cancel(); <-ended }
 }
 
-// awaitTouch is [Client.AwaitTouch] for one signature of a key. A silent key that
-// needs neither its PIN nor a yes can only be waiting for its touch, and is not
-// asked.
+// awaitTouch is [Client.AwaitTouch] for one signature. A key that needs neither its
+// PIN nor a confirmation can only be waiting for its touch, so no watch is needed.
 func (k *Key) awaitTouch(ctx context.Context) (done func()) {
 	tell := k.client.touch
 	if tell == nil || k.info.Place == nil || k.info.Place.TouchPolicy == "never" {

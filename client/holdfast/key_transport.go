@@ -23,7 +23,7 @@ func newKeyTransport(cluster *signin.Cluster, k *client.Key) (*keyTransport, err
 	if err != nil {
 		return nil, err
 	}
-	if err := k.ConfigureTLS(cfg); err != nil { // for the versions that the key may sign
+	if err := k.ConfigureClient(cfg); err != nil { // for the versions that the key may sign
 		return nil, err
 	}
 	certificate, err := k.TLSCertificate()

@@ -138,7 +138,7 @@ func (s *session) use(ctx context.Context, c *client.Client, name string, cfg *t
 	if _, err := k.TLSCertificate(); err != nil {
 		return err
 	}
-	if err := k.ConfigureTLS(cfg); err != nil {
+	if err := k.ConfigureClient(cfg); err != nil {
 		return err
 	}
 	s.key = k
