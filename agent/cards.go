@@ -54,14 +54,16 @@ func (r *request) listCards(ctx context.Context, _ *agentwire.Empty) (*agentwire
 
 func (r *request) wireCard(c keys.Card) agentwire.Card {
 	w := agentwire.Card{
-		Serial: c.Serial, Reader: c.Reader, Firmware: c.Firmware, State: string(c.State), Reason: c.Reason, Hint: c.Hint,
+		Serial: c.Serial, Reader: c.Reader, Firmware: c.Firmware, State: string(c.State), Reason: c.Reason,
 		PINTries: c.PINTries, PUKTries: c.PUKTries,
 		DefaultPIN: c.DefaultPIN, DefaultPUK: c.DefaultPUK, DefaultManagement: c.DefaultManagement,
 		ProtectedManagement: c.ProtectedManagement, Attests: c.Attests,
 		Notes: []agentwire.Notice{}, Slots: []agentwire.CardSlot{},
 	}
+	w.Hint, w.Next = wireStep(c.Hint, c.Next)
 	for _, n := range c.Notes {
-		w.Notes = append(w.Notes, agentwire.Notice(n))
+		hint, next := wireStep(n.Hint, n.Next)
+		w.Notes = append(w.Notes, agentwire.Notice{Message: n.Message, Hint: hint, Next: next})
 	}
 	for _, s := range c.Slots {
 		w.Slots = append(w.Slots, r.wireSlot(c.Serial, s))

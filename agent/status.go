@@ -60,7 +60,7 @@ func (a *Agent) notices() []agentwire.Notice {
 	}
 	if a.Notices != nil {
 		for _, n := range a.Notices() {
-			list = append(list, agentwire.Notice(n))
+			list = append(list, agentwire.Notice{Message: n.Message, Hint: n.Hint})
 		}
 	}
 	return list
@@ -162,11 +162,24 @@ func wireDevices(s keys.Status) []agentwire.Device {
 
 func wireDevice(s keys.Status) agentwire.Device {
 	d := agentwire.Device{
-		Backend: s.Backend, Device: s.Device, State: string(s.State), Since: s.Since, Reason: s.Reason, Hint: s.Hint,
+		Backend: s.Backend, Device: s.Device, State: string(s.State), Since: s.Since, Reason: s.Reason,
 		LockedUntil: s.LockedUntil, Software: s.Software, TriesLeft: s.TriesLeft, Maker: s.Maker, Can: []agentwire.Capability{},
 	}
+	d.Hint, d.Next = wireStep(s.Hint, s.Next)
 	for _, c := range s.Can {
 		d.Can = append(d.Can, agentwire.Capability{Algorithm: string(c.Algorithm), RSABits: c.RSABits})
 	}
 	return d
+}
+
+// wireStep returns a next step as clients get it: for people, and for programs
+// where they act on it.
+func wireStep(hint string, next fault.Next) (string, *fault.Next) {
+	if next.Do == "" {
+		return hint, nil
+	}
+	if hint == "" {
+		hint = next.String()
+	}
+	return hint, &next
 }

@@ -11,6 +11,7 @@ package agentwire
 import (
 	"time"
 
+	"holdfast/internal/fault"
 	"holdfast/internal/metrics"
 )
 
@@ -117,6 +118,7 @@ type Device struct {
 	Since       time.Time    `json:"since"`
 	Reason      string       `json:"reason,omitempty"`
 	Hint        string       `json:"hint,omitempty"`
+	Next        *fault.Next  `json:"next,omitempty"`
 	LockedUntil *time.Time   `json:"lockedUntil,omitempty"`
 	Software    bool         `json:"software"`
 	TriesLeft   *int         `json:"triesLeft,omitempty"`
@@ -132,8 +134,9 @@ type Capability struct {
 
 // Notice is one fact that status and doctor show, and the next step.
 type Notice struct {
-	Message string `json:"message"`
-	Hint    string `json:"hint,omitempty"`
+	Message string      `json:"message"`
+	Hint    string      `json:"hint,omitempty"`
+	Next    *fault.Next `json:"next,omitempty"`
 }
 
 // Caller is who the agent takes its caller for.
@@ -287,21 +290,22 @@ type UnsealReply struct {
 
 // Card is what a look at one card, or at a reader, found.
 type Card struct {
-	Serial              uint32     `json:"serial,omitempty"`
-	Reader              string     `json:"reader"`
-	Firmware            string     `json:"firmware,omitempty"`
-	State               string     `json:"state"`
-	Reason              string     `json:"reason,omitempty"`
-	Hint                string     `json:"hint,omitempty"`
-	PINTries            *int       `json:"pinTries,omitempty"`
-	PUKTries            *int       `json:"pukTries,omitempty"`
-	DefaultPIN          *bool      `json:"defaultPIN,omitempty"`
-	DefaultPUK          *bool      `json:"defaultPUK,omitempty"`
-	DefaultManagement   *bool      `json:"defaultManagement,omitempty"`
-	ProtectedManagement bool       `json:"protectedManagement"`
-	Attests             *bool      `json:"attests,omitempty"`
-	Notes               []Notice   `json:"notes"`
-	Slots               []CardSlot `json:"slots"`
+	Serial              uint32      `json:"serial,omitempty"`
+	Reader              string      `json:"reader"`
+	Firmware            string      `json:"firmware,omitempty"`
+	State               string      `json:"state"`
+	Reason              string      `json:"reason,omitempty"`
+	Hint                string      `json:"hint,omitempty"`
+	Next                *fault.Next `json:"next,omitempty"`
+	PINTries            *int        `json:"pinTries,omitempty"`
+	PUKTries            *int        `json:"pukTries,omitempty"`
+	DefaultPIN          *bool       `json:"defaultPIN,omitempty"`
+	DefaultPUK          *bool       `json:"defaultPUK,omitempty"`
+	DefaultManagement   *bool       `json:"defaultManagement,omitempty"`
+	ProtectedManagement bool        `json:"protectedManagement"`
+	Attests             *bool       `json:"attests,omitempty"`
+	Notes               []Notice    `json:"notes"`
+	Slots               []CardSlot  `json:"slots"`
 }
 
 // CardSlot is one slot of a card.

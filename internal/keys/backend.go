@@ -129,7 +129,8 @@ type Status struct {
 	State       State        `json:"state"`                 //
 	Since       time.Time    `json:"since"`                 // when it entered the state
 	Reason      string       `json:"reason,omitempty"`      // one fact, when the state is not ready
-	Hint        string       `json:"hint,omitempty"`        // the next step, when there is one
+	Hint        string       `json:"hint,omitempty"`        // the next step in words; empty where Next says it, or there is none
+	Next        fault.Next   `json:"next,omitzero"`         // the next step, where programs act on it
 	LockedUntil *time.Time   `json:"lockedUntil,omitempty"` // with StateLocked, when known
 	Software    bool         `json:"software,omitempty"`    // a software TPM: no hardware protects its keys
 	TriesLeft   *int         `json:"triesLeft,omitempty"`   // wrong PINs until the device locks, when asked and known

@@ -142,10 +142,11 @@ type CardSetUp struct {
 type Card struct {
 	Serial   uint32 // 0: none could be read
 	Reader   string
-	Firmware string // of the PIV applet, such as 5.4.3
-	State    State  // ready; locked when its PIN has no try left that may be spent; absent when the reader holds no PIV card; busy when another program holds it; failed
-	Reason   string // one fact, when the state is not ready
-	Hint     string // the next step
+	Firmware string     // of the PIV applet, such as 5.4.3
+	State    State      // ready; locked when its PIN has no try left that may be spent; absent when the reader holds no PIV card; busy when another program holds it; failed
+	Reason   string     // one fact, when the state is not ready
+	Hint     string     // the next step in words; empty where Next says it
+	Next     fault.Next // the next step, where programs act on it
 
 	PINTries, PUKTries                        *int  // left; nil: unknown
 	DefaultPIN, DefaultPUK, DefaultManagement *bool // whether it is the factory's; nil: the card cannot tell
@@ -156,8 +157,11 @@ type Card struct {
 }
 
 // CardNote is one fact about a card that its owner should know, and the next
-// step.
-type CardNote struct{ Message, Hint string }
+// step: in words, and typed where programs act on it.
+type CardNote struct {
+	Message, Hint string
+	Next          fault.Next
+}
 
 // CardSlot is one slot of a card.
 type CardSlot struct {
