@@ -1,6 +1,8 @@
 package test
 
 import (
+	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -9,25 +11,55 @@ import (
 	"testing"
 )
 
-// TestSecurityNamesItsTests holds each promise of SECURITY.md to a test that
-// exists, or to the word "unproven".
+// TestSecurityNamesItsTests holds each promise of SECURITY.md to a row in the table
+// of tests, or to the word "unproven", and each row to a promise and to tests that
+// exist.
 func TestSecurityNamesItsTests(t *testing.T) {
 	text := read(t, "SECURITY.md")
+	for _, complaint := range unprovenPromises(text) {
+		t.Errorf("SECURITY.md: %s", complaint)
+	}
 	exist := testNames(t)
-	promises := sections(text, regexp.MustCompile(`(?m)^### (P\d+)\b`))
-	if len(promises) == 0 {
-		t.Fatal("SECURITY.md: no promise found")
-	}
-	for name, body := range promises {
-		if len(namedTests(body)) == 0 && !strings.Contains(body, "unproven") {
-			t.Errorf("SECURITY.md: %s names no test and does not say unproven", name)
-		}
-	}
 	for _, name := range namedTests(text) {
 		if !slices.Contains(exist, name) {
 			t.Errorf("SECURITY.md: there is no %s", name)
 		}
 	}
+}
+
+// unprovenPromises compares the promises of a text, and what it does not promise,
+// with the rows of its table of tests.
+func unprovenPromises(text string) []string {
+	promises := sections(text, regexp.MustCompile(`(?m)^### (P\d+)\b`))
+	rows := testRows(text)
+	if len(promises) == 0 || len(rows) == 0 {
+		return []string{fmt.Sprintf("%d promises and %d rows of tests", len(promises), len(rows))}
+	}
+	var complaints []string
+	for _, name := range slices.Sorted(maps.Keys(promises)) {
+		if len(rows[name]) == 0 && !strings.Contains(promises[name], "unproven") {
+			complaints = append(complaints, name+" has no test in the table and does not say unproven")
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(rows)) {
+		switch {
+		case len(rows[name]) == 0:
+			complaints = append(complaints, "the row of "+name+" names no test")
+		case promises[name] == "" && !strings.Contains(text, "\n- **"+name+"** "):
+			complaints = append(complaints, "there is no "+name+", and the table has tests of it")
+		}
+	}
+	return complaints
+}
+
+// testRows returns the tests that the table names for each promise, which may have
+// several rows.
+func testRows(text string) map[string][]string {
+	rows := map[string][]string{}
+	for _, match := range regexp.MustCompile(`(?m)^\| ([PN]\d+) \|(.*)$`).FindAllStringSubmatch(text, -1) {
+		rows[match[1]] = append(rows[match[1]], namedTests(match[2])...)
+	}
+	return rows
 }
 
 // sections cuts text at the headings that match, whose first group is the name;
@@ -131,13 +163,20 @@ func firstGroups(matches [][]string) []string {
 
 // TestDocumentChecksCanFail shows the checks above what they must find.
 func TestDocumentChecksCanFail(t *testing.T) {
-	text := "### P1 One\nsee TestA and [x](gone/file.md#part), [y](https://example.org)\n### P2 Two\nnothing\n## Other\nTestB\n"
-	promises := sections(text, regexp.MustCompile(`(?m)^### (P\d+)\b`))
-	if got := namedTests(promises["P1"]); !slices.Equal(got, []string{"TestA"}) {
-		t.Errorf("tests that P1 names: %q", got)
+	const text = "### P1 One\nsee [x](gone/file.md#part), [y](https://example.org)\n### P2 Two\nnothing\n" +
+		"### P3 Three\nis unproven\n## Other\n- **N1** not this\n" +
+		"| P1 | a | `TestA` |\n| P1 | b | `TestB`, `FuzzC` |\n| P3 | c | none |\n| P4 | d | `TestD` |\n| N1 | e | `TestE` |\n"
+	if got, want := testRows(text)["P1"], []string{"TestA", "TestB", "FuzzC"}; !slices.Equal(got, want) {
+		t.Errorf("tests of P1: %q, want %q", got, want)
 	}
-	if got := namedTests(promises["P2"]); len(got) != 0 {
-		t.Errorf("tests that P2 names: %q", got)
+	want := []string{
+		"P2 has no test in the table and does not say unproven", "the row of P3 names no test", "there is no P4, and the table has tests of it",
+	}
+	if got := unprovenPromises(text); !slices.Equal(got, want) {
+		t.Errorf("complaints: %q, want %q", got, want)
+	}
+	if got := unprovenPromises("### P1 One\nTestA\n"); len(got) != 1 {
+		t.Errorf("without a table: %q", got)
 	}
 	if got := relativeLinks(text); !slices.Equal(got, []string{"gone/file.md"}) {
 		t.Errorf("links: %q", got)
