@@ -1,8 +1,8 @@
 //go:build ignore
 
-// Controller follows the ConfigMaps of a namespace and says what it sees, as a
-// controller with an informer does. Nothing in it knows of holdfast: the
-// kubeconfig does. client-go takes any name of a kubeconfig from $KUBECONFIG.
+// Controller watches the ConfigMaps of a namespace with an informer, as other
+// controllers do, and prints the changes. It contains no reference to holdfast: only
+// the kubeconfig does. client-go takes the kubeconfig's path from $KUBECONFIG.
 //
 //	KUBECONFIG=controller.kubeconfig go run controller.go -namespace default
 package main
@@ -61,8 +61,8 @@ func run(ctx context.Context, namespace string) error {
 	return nil
 }
 
-// name is the name of an object that is gone: when the watch was cut in between,
-// only its key is known.
+// name returns the name of a deleted object: when the watch was interrupted before
+// the deletion, only the object's key is known.
 func name(object any) string {
 	if unknown, ok := object.(cache.DeletedFinalStateUnknown); ok {
 		return unknown.Key
