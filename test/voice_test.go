@@ -2,9 +2,13 @@ package test
 
 import (
 	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -34,6 +38,79 @@ func TestVoiceOfDocuments(t *testing.T) {
 			t.Errorf("no file ends in %s", kind)
 		}
 	}
+}
+
+// TestVoiceOfMessages holds errors, hints and help to the same: every string of the
+// product's code that is a sentence.
+func TestVoiceOfMessages(t *testing.T) {
+	seen := 0
+	parseAll(t, func(fset *token.FileSet, path string, file *ast.File) {
+		if strings.HasSuffix(path, "_test.go") || strings.HasPrefix(path, "test/") {
+			return
+		}
+		for _, m := range messages(file) {
+			seen++
+			for _, paragraph := range textParagraphs(m.text) {
+				for _, sentence := range freeSubjects(paragraph) {
+					t.Errorf("%s: a sentence has no named subject: %q", fset.Position(m.pos), sentence)
+				}
+			}
+		}
+	})
+	if seen < 1000 {
+		t.Fatalf("%d strings found", seen)
+	}
+}
+
+// A message is a string of the source.
+type message struct {
+	pos  token.Pos
+	text string
+}
+
+// messages returns the strings of a file. A sum of strings is one message, in which
+// "…" stands for its variables. Import paths and struct tags are left out.
+func messages(file *ast.File) []message {
+	var found []message
+	var visit func(n ast.Node) bool
+	visit = func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.ImportSpec:
+			return false
+		case *ast.Field:
+			n.Tag = nil
+		case *ast.BinaryExpr, *ast.BasicLit:
+			text, others := sum(n.(ast.Expr))
+			if strings.Trim(text, "…") == "" {
+				return true
+			}
+			found = append(found, message{n.Pos(), text})
+			for _, other := range others {
+				ast.Inspect(other, visit)
+			}
+			return false
+		}
+		return true
+	}
+	ast.Inspect(file, visit)
+	return found
+}
+
+// sum returns the text of a sum of strings, and the terms that are not literals.
+func sum(e ast.Expr) (text string, others []ast.Expr) {
+	switch e := e.(type) {
+	case *ast.BinaryExpr:
+		if e.Op == token.ADD {
+			left, inLeft := sum(e.X)
+			right, inRight := sum(e.Y)
+			return left + right, append(inLeft, inRight...)
+		}
+	case *ast.BasicLit:
+		if text, err := strconv.Unquote(e.Value); err == nil && e.Kind == token.STRING {
+			return text, nil
+		}
+	}
+	return "…", []ast.Expr{e}
 }
 
 // paragraphsOf returns the function that finds the paragraphs of such a file, and nil
@@ -254,5 +331,35 @@ func TestVoiceChecksCanFail(t *testing.T) {
 		if got := c.read(c.text); !slices.Equal(got, c.want) {
 			t.Errorf("%s: got %q, want %q", name, got, c.want)
 		}
+	}
+}
+
+// TestMessagesAreFound shows messages what it must find.
+func TestMessagesAreFound(t *testing.T) {
+	source := `package p
+
+import "who is imported"
+
+type t struct {
+	f int "who is tagged"
+}
+
+const a = "first"
+
+func f(x string) error {
+	g(1+2, "Who " + "asks " + x + "?", ` + "`raw`" + `)
+	return h("%s: " + g("in it"))
+}
+`
+	file, err := parser.ParseFile(token.NewFileSet(), "p.go", source, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, m := range messages(file) {
+		got = append(got, m.text)
+	}
+	if want := []string{"first", "Who asks …?", "raw", "%s: …", "in it"}; !slices.Equal(got, want) {
+		t.Errorf("messages: %q, want %q", got, want)
 	}
 }
