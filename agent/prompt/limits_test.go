@@ -92,7 +92,7 @@ func TestTerminalTaken(t *testing.T) {
 	job := childOf(t, shell.pid)
 	s := subject(t, job)
 	c := asking(t.Context(), bare(t, "pinentry-tty"), s)
-	shell.wait("PIN:")
+	shell.prompted()
 	if err := unix.Kill(int(shell.pid), unix.SIGUSR1); err != nil { // it takes the terminal back
 		t.Fatal(err)
 	}

@@ -2,6 +2,7 @@ package prompt
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -69,6 +70,20 @@ func (p *pane) wait(texts ...string) string {
 		return nil
 	})
 	return screen
+}
+
+// prompted waits until a pinentry has drawn its prompt with all of these texts
+// and reads from the terminal with echo off. What is typed before may be lost.
+func (p *pane) prompted(texts ...string) string {
+	p.t.Helper()
+	p.wait(append(texts, "PIN:")...)
+	eventually(p.t, func() error {
+		if p.echo() {
+			return errors.New("the pinentry does not read yet: the terminal has its echo")
+		}
+		return nil
+	})
+	return p.screen()
 }
 
 // typed types keys, as tmux names them.

@@ -21,7 +21,7 @@ func TestNextProgram(t *testing.T) {
 	}
 	pane := newPane(t, "wait")
 	c := asking(t.Context(), onDesktop(broken.dir, textual.dir, "/usr/bin"), subject(t, pane.pid))
-	pane.wait("PIN:")
+	pane.prompted()
 	pane.typed("4321", "Enter")
 	if a := within(t, c); string(a.pin) != "4321" {
 		t.Errorf("got %q, %v", a.pin, a.err)

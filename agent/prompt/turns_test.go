@@ -19,12 +19,12 @@ func TestOnePromptAtATime(t *testing.T) {
 	first, second := subject(t, pane.pid), subject(t, pane.pid)
 	first.Key, second.Key = "first", "second"
 	one := asking(t.Context(), p, first)
-	pane.wait(`PIN of key: "first"`)
+	pane.prompted(`PIN of key: "first"`)
 	two := asking(t.Context(), p, second)
 	waiting(t, p, 2)
 
 	other := asking(t.Context(), p, subject(t, elsewhere.pid))
-	elsewhere.wait(`PIN of key: "alice"`)
+	elsewhere.prompted(`PIN of key: "alice"`)
 	elsewhere.typed("3333", "Enter")
 	if a := within(t, other); string(a.pin) != "3333" {
 		t.Errorf("elsewhere: got %q, %v", a.pin, a.err)
@@ -37,7 +37,7 @@ func TestOnePromptAtATime(t *testing.T) {
 	if a := within(t, one); string(a.pin) != "1111" {
 		t.Errorf("first: got %q, %v", a.pin, a.err)
 	}
-	pane.wait(`PIN of key: "second"`)
+	pane.prompted(`PIN of key: "second"`)
 	pane.typed("2222", "Enter")
 	if a := within(t, two); string(a.pin) != "2222" {
 		t.Errorf("second: got %q, %v", a.pin, a.err)

@@ -46,8 +46,8 @@ func TestPINOnTerminal(t *testing.T) {
 			s := subject(t, pane.pid)
 			s.Tries, s.Again = 2, "wrong PIN"
 			c := asking(t.Context(), bare(t, pinentry), s)
-			pane.wait(`PIN of key: "alice"`, `on: "card 12345678"`, `for: "tls-client", "sign-tls-client"`,
-				"to: not verified which server", fmt.Sprintf(`asked by: "caller" (%d)`, pane.pid), "wrong PIN, 2 tries left", "PIN:")
+			pane.prompted(`PIN of key: "alice"`, `on: "card 12345678"`, `for: "tls-client", "sign-tls-client"`,
+				"to: not verified which server", fmt.Sprintf(`asked by: "caller" (%d)`, pane.pid), "wrong PIN, 2 tries left")
 			pane.typed("-l", "12% 34+6")
 			pane.typed("Enter")
 			a := within(t, c)
@@ -71,7 +71,7 @@ func TestDescriptionSaysWhatIsKnown(t *testing.T) {
 	s := subject(t, pane.pid)
 	s.Verified, s.Destination = false, "https://api.prod:6443"
 	c := asking(t.Context(), bare(t, ""), s)
-	screen := pane.wait(`to: "https://api.prod:6443"`, ", reported by ")
+	screen := pane.prompted(`to: "https://api.prod:6443"`, ", reported by ")
 	if strings.Contains(screen, "not verified") || strings.Contains(screen, "tries left") {
 		t.Errorf("the prompt says what is not so:\n%s", screen)
 	}
@@ -94,7 +94,7 @@ func TestCancel(t *testing.T) {
 		t.Run(pinentry, func(t *testing.T) {
 			pane := newPane(t, "wait")
 			c := asking(t.Context(), bare(t, pinentry), subject(t, pane.pid))
-			pane.wait("PIN:")
+			pane.prompted()
 			pane.typed(test.keys...)
 			e := wantKind(t, within(t, c).err, fault.PINRequired, test.text)
 			if !errors.Is(e, ErrClosed) {
@@ -118,13 +118,7 @@ func TestEndOfContext(t *testing.T) {
 			pane := newPane(t, "wait")
 			ctx, cancel := context.WithCancel(t.Context())
 			c := asking(ctx, bare(t, pinentry), subject(t, pane.pid))
-			pane.wait("PIN:")
-			eventually(t, func() error {
-				if pane.echo() {
-					return errors.New("the PIN would be shown")
-				}
-				return nil
-			})
+			pane.prompted()
 			pane.typed("-l", "12345")
 			running := onTerminal(t, pane.tty, pinentry)
 			cancel()
@@ -187,7 +181,7 @@ func TestInterrupt(t *testing.T) {
 			shell := newPane(t, "shell")
 			job := childOf(t, shell.pid)
 			c := asking(t.Context(), bare(t, pinentry), subject(t, job))
-			shell.wait("PIN:")
+			shell.prompted()
 			shell.typed("C-c")
 			wantKind(t, within(t, c).err, fault.PINRequired, "")
 			if !shell.echo() {

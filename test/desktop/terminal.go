@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // A Terminal is one that a person sits at: a window of a tmux server that nobody
@@ -66,6 +68,37 @@ func (t *Terminal) Await(text string) string {
 			t.tb.Fatalf("%q does not come up on the terminal:\n%s", text, screen)
 		}
 	}
+}
+
+// AwaitPrompt returns the screen once a pinentry has drawn its input field on it
+// and reads from the terminal with echo off. A message that only speaks of a PIN is
+// not a prompt: what is typed before the pinentry reads may be lost.
+func (t *Terminal) AwaitPrompt() string {
+	t.tb.Helper()
+	for until := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+		screen := t.Screen()
+		if strings.Contains(screen, "PIN:") && !t.echo() {
+			return screen
+		}
+		if time.Now().After(until) {
+			t.tb.Fatalf("no prompt for a PIN on the terminal:\n%s", screen)
+		}
+	}
+}
+
+// echo reports whether the terminal shows what is typed.
+func (t *Terminal) echo() bool {
+	path, err := t.command("display-message", "-p", "#{pane_tty}").Output()
+	if err != nil {
+		return true
+	}
+	fd, err := unix.Open(strings.TrimSpace(string(path)), unix.O_RDONLY|unix.O_NOCTTY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return true
+	}
+	defer func() { _ = unix.Close(fd) }()
+	state, err := unix.IoctlGetTermios(fd, unix.TCGETS)
+	return err != nil || state.Lflag&unix.ECHO != 0
 }
 
 // Type types a text, and then Enter.

@@ -60,7 +60,7 @@ func TestCard(t *testing.T) {
 	card.Forget()
 	cmd := r.kubectl(kubeconfig, "auth", "whoami")
 	terminal := desktop.OpenTerminal(t, append(cmd.Env, "TERM=screen"), strings.Join(cmd.Args, " ")+"; echo ended with $?; exec cat")
-	terminal.Await("card")
+	terminal.AwaitPrompt()
 	terminal.Type(cardPIN)
 	if screen := terminal.Await("ended with"); !strings.Contains(screen, "alice") || !strings.Contains(screen, "ended with 0") {
 		t.Fatalf("kubectl:\n%s", screen)

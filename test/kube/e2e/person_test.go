@@ -94,7 +94,7 @@ func TestPINOnTheTerminal(t *testing.T) {
 	cmd := r.kubectl(r.kubeconfig(t, profile.ModeProxy), "apply", "-f", "-")
 	line := fmt.Sprintf("cat %s | %s; echo ended with $?; exec cat", file, strings.Join(cmd.Args, " "))
 	terminal := desktop.OpenTerminal(t, append(cmd.Env, "TERM=screen"), line)
-	prompt := terminal.Await("PIN")
+	prompt := terminal.AwaitPrompt()
 	for _, word := range []string{"careful", "kubectl"} {
 		if !strings.Contains(prompt, word) {
 			t.Errorf("the prompt does not say %q:\n%s", word, prompt)
