@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"holdfast/internal/fault"
+	"holdfast/test/role"
 )
 
 // TestPINOnDesktop sees what a pinentry on the desktop is told, and what of the
@@ -23,7 +24,7 @@ func TestPINOnDesktop(t *testing.T) {
 		"GETINFO flavor\n", "OPTION no-grab\n", "SETTIMEOUT 54\n", "SETTITLE holdfast\n", "SETPROMPT PIN:\n",
 		"SETERROR wrong PIN, the last try\n",
 		`SETDESC PIN of key: "alice"%0Aon: "card 12345678"%0Afor: "tls-client", "sign-tls-client"%0Ato: not verified which server%0Aasked by: "caller" (`,
-		"ENV DBUS_SESSION_BUS_ADDRESS=unix:path=/run/user/1/bus DISPLAY=:7 HOLDFAST_PROMPT_TEST_ROLE=pinentry HOME=/home/alice LANG=C.UTF-8 " +
+		"ENV DBUS_SESSION_BUS_ADDRESS=unix:path=/run/user/1/bus DISPLAY=:7 " + role.Variable + "=pinentry HOME=/home/alice LANG=C.UTF-8 " +
 			"PATH=/usr/bin:/bin PWD=/ WAYLAND_DISPLAY=wayland-0 XAUTHORITY=/run/user/1/auth XDG_RUNTIME_DIR=/run/user/1\n",
 	} {
 		if !strings.Contains(log, want) {
@@ -98,7 +99,7 @@ func TestConfirmOnDesktopAlone(t *testing.T) {
 	// The machine's own, which here has no desktop to show a window on.
 	own := onDesktop("/usr/bin")
 	wantKind(t, own.Confirm(t.Context(), s), fault.ConfirmationRequired, "cannot be shown")
-	if screen := pane.screen(); strings.TrimSpace(screen) != "" {
+	if screen := pane.Screen(); strings.TrimSpace(screen) != "" {
 		t.Errorf("the terminal shows\n%s", screen)
 	}
 }

@@ -100,7 +100,7 @@ func TestTerminalTaken(t *testing.T) {
 	if _, err := look(job); err != nil {
 		t.Errorf("the job: %v", err)
 	}
-	if !shell.echo() {
+	if !shell.Echo() {
 		t.Error("the terminal has lost its echo")
 	}
 }
@@ -120,7 +120,7 @@ func TestTypedAheadIsDropped(t *testing.T) {
 	if err := unix.IoctlSetTermios(borrowed.fd, unix.TCSETS, &quiet); err != nil {
 		t.Fatal(err)
 	}
-	pane.typed("-l", "1234")
+	pane.Press("-l", "1234")
 	eventually(t, func() error {
 		n, err := unix.IoctlGetInt(borrowed.fd, unix.TIOCINQ)
 		if err == nil && n != 4 {
@@ -132,7 +132,7 @@ func TestTypedAheadIsDropped(t *testing.T) {
 	if n, err := unix.IoctlGetInt(borrowed.fd, unix.TIOCINQ); err != nil || n != 0 {
 		t.Errorf("%d bytes are left: %v", n, err)
 	}
-	if !pane.echo() {
+	if !pane.Echo() {
 		t.Error("no echo")
 	}
 }
@@ -153,10 +153,10 @@ func TestLineEditorKeepsItsState(t *testing.T) {
 	if err := unix.IoctlSetTermios(borrowed.fd, unix.TCSETS, &editing); err != nil {
 		t.Fatal(err)
 	}
-	if borrowed.restore(false); pane.echo() {
+	if borrowed.restore(false); pane.Echo() {
 		t.Error("the line editor's state is gone")
 	}
-	if borrowed.restore(true); !pane.echo() {
+	if borrowed.restore(true); !pane.Echo() {
 		t.Error("a pinentry's state is still there")
 	}
 }

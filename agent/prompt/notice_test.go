@@ -212,7 +212,7 @@ func TestTouchOnTerminal(t *testing.T) {
 				return
 			}
 			<-time.After(TouchDelay + 300*time.Millisecond)
-			if screen := strings.TrimSpace(pane.screen()); screen != "" {
+			if screen := strings.TrimSpace(pane.Screen()); screen != "" {
 				t.Errorf("the terminal shows\n%s", screen)
 			}
 		})

@@ -22,7 +22,7 @@ func TestNextProgram(t *testing.T) {
 	pane := newPane(t, "wait")
 	c := asking(t.Context(), onDesktop(broken.dir, textual.dir, "/usr/bin"), subject(t, pane.pid))
 	pane.prompted()
-	pane.typed("4321", "Enter")
+	pane.Press("4321", "Enter")
 	if a := within(t, c); string(a.pin) != "4321" {
 		t.Errorf("got %q, %v", a.pin, a.err)
 	}

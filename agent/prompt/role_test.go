@@ -3,6 +3,7 @@ package prompt
 import (
 	"bufio"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -12,80 +13,42 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 
-	"go.uber.org/goleak"
+	"holdfast/test/role"
+
 	"golang.org/x/sys/unix"
 )
 
-// roleVariable makes the test binary play a part in a test instead of running
-// tests: the process that wants a key, or a pinentry.
-const roleVariable = "HOLDFAST_PROMPT_TEST_ROLE"
+func TestMain(m *testing.M) { role.Main(m, playRole) }
 
-func TestMain(m *testing.M) {
-	switch role := os.Getenv(roleVariable); role {
-	case "":
-	case "pinentry":
-		os.Exit(playPinentry(os.Args[1]))
-	default:
-		os.Exit(playCaller(role))
+// playRole is what a process in a role does: the process that wants a key, or a
+// pinentry.
+func playRole(name string, args []string) error {
+	if name == "pinentry" {
+		return playPinentry(args[0])
 	}
-	code := m.Run()
-	if path, err := binary(); err == nil {
-		os.RemoveAll(filepath.Dir(path))
-	}
-	if err := goleak.Find(); code == 0 && err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(code)
-}
-
-// binary is a copy of the test binary that every user may run.
-var binary = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "hf-prompt-")
-	if err != nil {
-		return "", err
-	}
-	self, err := os.ReadFile("/proc/self/exe")
-	if err != nil {
-		return "", err
-	}
-	path := filepath.Join(dir, "caller")
-	if err := os.Chmod(dir, 0o755); err != nil {
-		return "", err
-	}
-	return path, os.WriteFile(path, self, 0o755)
-})
-
-func binaryPath(t *testing.T) string {
-	t.Helper()
-	path, err := binary()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return path
+	return playCaller(name)
 }
 
 // playCaller is the process that wants a key. It waits to be killed.
-func playCaller(role string) int {
-	switch role {
+func playCaller(name string) error {
+	switch name {
 	case "background": // with a child that is not in the terminal's foreground
 		if _, err := startJob(&syscall.SysProcAttr{Setpgid: true}); err != nil {
-			return 1
+			return err
 		}
 	case "listen":
 		if _, err := net.Listen("unix", os.Getenv("LISTEN")); err != nil {
-			return 1
+			return err
 		}
 	case "shell": // with a child that is, and that it takes the terminal back from
 		taken := make(chan os.Signal, 1)
 		signal.Notify(taken, unix.SIGUSR1)
 		cmd, err := startJob(&syscall.SysProcAttr{Setpgid: true, Foreground: true, Ctty: 0})
 		if err != nil {
-			return 1
+			return err
 		}
 		signal.Ignore(unix.SIGINT, unix.SIGTTOU) // not before: the child would have it too
 		go func() {
@@ -94,7 +57,7 @@ func playCaller(role string) int {
 		}()
 		<-taken
 		if err := unix.IoctlSetPointerInt(0, unix.TIOCSPGRP, unix.Getpgrp()); err != nil {
-			return 1
+			return err
 		}
 	}
 	for {
@@ -104,7 +67,7 @@ func playCaller(role string) int {
 
 func startJob(attributes *syscall.SysProcAttr) (*exec.Cmd, error) {
 	cmd := exec.Command("/proc/self/exe")
-	cmd.Env = []string{roleVariable + "=wait", "TERM=" + os.Getenv("TERM")}
+	cmd.Env = append(role.Environ("wait"), "TERM="+os.Getenv("TERM"))
 	cmd.Stdin = os.Stdin
 	cmd.SysProcAttr = attributes
 	cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
@@ -123,15 +86,15 @@ type script struct {
 
 // playPinentry answers as the script in dir says, and writes down what it was
 // told and its environment.
-func playPinentry(dir string) int {
+func playPinentry(dir string) error {
 	var s script
 	text, err := os.ReadFile(filepath.Join(dir, "script"))
-	if err != nil || json.Unmarshal(text, &s) != nil {
-		return 1
+	if err := errors.Join(err, json.Unmarshal(text, &s)); err != nil {
+		return err
 	}
 	log, err := os.OpenFile(filepath.Join(dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
-		return 1
+		return err
 	}
 	environ := os.Environ()
 	slices.Sort(environ)
@@ -141,9 +104,9 @@ func playPinentry(dir string) int {
 	}
 	if s.Leave {
 		cmd := exec.Command("/proc/self/exe")
-		cmd.Env, cmd.Stdout = []string{roleVariable + "=wait"}, os.Stdout
+		cmd.Env, cmd.Stdout = role.Environ("wait"), os.Stdout
 		if err := cmd.Start(); err != nil {
-			return 1
+			return err
 		}
 		fmt.Fprintf(log, "LEFT %d\n", cmd.Process.Pid)
 	}
@@ -163,7 +126,7 @@ func playPinentry(dir string) int {
 			fmt.Println("OK")
 		}
 	}
-	return 0
+	return nil
 }
 
 func orElse(s, usual string) string {
@@ -174,20 +137,11 @@ func orElse(s, usual string) string {
 }
 
 // start starts a process in a role, which ends with the test.
-func start(t *testing.T, role string, attributes *syscall.SysProcAttr, env ...string) int32 {
+func start(t *testing.T, name string, attributes *syscall.SysProcAttr, env ...string) int32 {
 	t.Helper()
-	cmd := exec.Command(binaryPath(t))
-	cmd.Env = append(env, roleVariable+"="+role)
-	cmd.SysProcAttr = attributes
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		cmd.Process.Kill()
-		cmd.Wait()
-	})
-	running(t, int32(cmd.Process.Pid))
-	return int32(cmd.Process.Pid)
+	p := role.Start(t, role.Options{Role: name, Env: env, Attributes: attributes})
+	running(t, p.Pid())
+	return p.Pid()
 }
 
 // subject is what is asked about the process.

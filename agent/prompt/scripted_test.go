@@ -8,6 +8,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"holdfast/test/role"
 )
 
 // A played is a directory with a pinentry that follows a script.
@@ -28,7 +30,7 @@ func play(t *testing.T, name string, s script) *played {
 	if err := os.WriteFile(filepath.Join(p.dir, "script"), text, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	wrapper := fmt.Sprintf("#!/bin/sh\n%s=pinentry exec %s %s\n", roleVariable, binaryPath(t), p.dir)
+	wrapper := fmt.Sprintf("#!/bin/sh\n%s=pinentry exec %s %s\n", role.Variable, role.Program(t), p.dir)
 	if err := os.WriteFile(p.path, []byte(wrapper), 0o700); err != nil {
 		t.Fatal(err)
 	}

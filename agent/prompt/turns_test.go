@@ -25,20 +25,20 @@ func TestOnePromptAtATime(t *testing.T) {
 
 	other := asking(t.Context(), p, subject(t, elsewhere.pid))
 	elsewhere.prompted(`PIN of key: "alice"`)
-	elsewhere.typed("3333", "Enter")
+	elsewhere.Press("3333", "Enter")
 	if a := within(t, other); string(a.pin) != "3333" {
 		t.Errorf("elsewhere: got %q, %v", a.pin, a.err)
 	}
 
-	if screen := pane.screen(); strings.Contains(screen, "second") {
+	if screen := pane.Screen(); strings.Contains(screen, "second") {
 		t.Errorf("two prompts on one terminal:\n%s", screen)
 	}
-	pane.typed("1111", "Enter")
+	pane.Press("1111", "Enter")
 	if a := within(t, one); string(a.pin) != "1111" {
 		t.Errorf("first: got %q, %v", a.pin, a.err)
 	}
 	pane.prompted(`PIN of key: "second"`)
-	pane.typed("2222", "Enter")
+	pane.Press("2222", "Enter")
 	if a := within(t, two); string(a.pin) != "2222" {
 		t.Errorf("second: got %q, %v", a.pin, a.err)
 	}

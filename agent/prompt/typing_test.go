@@ -48,16 +48,16 @@ func TestPINOnTerminal(t *testing.T) {
 			c := asking(t.Context(), bare(t, pinentry), s)
 			pane.prompted(`PIN of key: "alice"`, `on: "card 12345678"`, `for: "tls-client", "sign-tls-client"`,
 				"to: not verified which server", fmt.Sprintf(`asked by: "caller" (%d)`, pane.pid), "wrong PIN, 2 tries left")
-			pane.typed("-l", "12% 34+6")
-			pane.typed("Enter")
+			pane.Press("-l", "12% 34+6")
+			pane.Press("Enter")
 			a := within(t, c)
 			if a.err != nil || string(a.pin) != "12% 34+6" {
 				t.Fatalf("got %q, %v", a.pin, a.err)
 			}
-			if screen := pane.screen(); strings.Contains(screen, "34+6") {
+			if screen := pane.Screen(); strings.Contains(screen, "34+6") {
 				t.Errorf("the PIN is on the terminal:\n%s", screen)
 			}
-			if !pane.echo() {
+			if !pane.Echo() {
 				t.Error("the terminal has lost its echo")
 			}
 		})
@@ -75,7 +75,7 @@ func TestDescriptionSaysWhatIsKnown(t *testing.T) {
 	if strings.Contains(screen, "not verified") || strings.Contains(screen, "tries left") {
 		t.Errorf("the prompt says what is not so:\n%s", screen)
 	}
-	pane.typed("123456", "Enter")
+	pane.Press("123456", "Enter")
 	if a := within(t, c); string(a.pin) != "123456" {
 		t.Errorf("got %q, %v", a.pin, a.err)
 	}
@@ -95,7 +95,7 @@ func TestCancel(t *testing.T) {
 			pane := newPane(t, "wait")
 			c := asking(t.Context(), bare(t, pinentry), subject(t, pane.pid))
 			pane.prompted()
-			pane.typed(test.keys...)
+			pane.Press(test.keys...)
 			e := wantKind(t, within(t, c).err, fault.PINRequired, test.text)
 			if !errors.Is(e, ErrClosed) {
 				t.Errorf("%v is not what a person wanted", e)
@@ -103,7 +103,7 @@ func TestCancel(t *testing.T) {
 			if e.Hint != "holdfast unlock alice" {
 				t.Errorf("hint %q", e.Hint)
 			}
-			if !pane.echo() {
+			if !pane.Echo() {
 				t.Error("the terminal has lost its echo")
 			}
 		})
@@ -119,7 +119,7 @@ func TestEndOfContext(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			c := asking(ctx, bare(t, pinentry), subject(t, pane.pid))
 			pane.prompted()
-			pane.typed("-l", "12345")
+			pane.Press("-l", "12345")
 			running := onTerminal(t, pane.tty, pinentry)
 			cancel()
 			a := within(t, c)
@@ -130,7 +130,7 @@ func TestEndOfContext(t *testing.T) {
 			if err := gone(running); err != nil {
 				t.Error(err)
 			}
-			if !pane.echo() {
+			if !pane.Echo() {
 				t.Error("the terminal has lost its echo")
 			}
 		})
@@ -182,9 +182,9 @@ func TestInterrupt(t *testing.T) {
 			job := childOf(t, shell.pid)
 			c := asking(t.Context(), bare(t, pinentry), subject(t, job))
 			shell.prompted()
-			shell.typed("C-c")
+			shell.Press("C-c")
 			wantKind(t, within(t, c).err, fault.PINRequired, "")
-			if !shell.echo() {
+			if !shell.Echo() {
 				t.Error("the terminal has lost its echo")
 			}
 		})

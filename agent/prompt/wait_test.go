@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"holdfast/test/role"
 )
 
 // eventually waits until ready does not fail.
@@ -65,7 +67,7 @@ func running(t *testing.T, pid int32) {
 			return err
 		}
 		text, err := readStart(pid, "environ")
-		if err != nil || !strings.Contains(string(text), roleVariable+"=") || p.name != "caller" && p.name != "exe" {
+		if err != nil || !strings.Contains(string(text), role.Variable+"=") || p.name != "caller" && p.name != "exe" {
 			return fmt.Errorf("process %d is %q: %v", pid, p.name, err)
 		}
 		return nil

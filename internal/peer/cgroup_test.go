@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"holdfast/test/role"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -179,7 +181,7 @@ func makeCgroup(t *testing.T, path string, owner int) string {
 }
 
 func TestUnitOfRealProcesses(t *testing.T) {
-	needRoot(t)
+	role.NeedRoot(t)
 	own := "holdfasttest" + strconv.Itoa(os.Getpid())
 	cases := []struct{ path, want string }{
 		{"system.slice/" + own + ".service", own + ".service"},
@@ -191,22 +193,22 @@ func TestUnitOfRealProcesses(t *testing.T) {
 		{"user.slice/" + own + ".slice/user@4321.service/app.slice/kubelet.service", ""},
 	}
 	for _, c := range cases {
-		l, path := listen(t)
+		l, path := role.Listen(t)
 		cgroup := makeCgroup(t, c.path, 0)
 		client := start(t, nil, "cgroup="+cgroup, "connect="+path, "say=ready", "wait")
-		client.expect("ready")
+		client.Expect("ready")
 		p := identify(t, l)
 		if p.Unit != c.want || p.UnitRacy {
 			t.Errorf("%s: got unit %q, racy %t, want %q", c.path, p.Unit, p.UnitRacy, c.want)
 		}
-		client.kill()
+		client.Kill()
 	}
 }
 
 // A user's own manager hands cgroups with any name to the user's processes.
 func TestMoveIntoAnotherCgroupOfTheUser(t *testing.T) {
-	needRoot(t)
-	l, path := listen(t)
+	role.NeedRoot(t)
+	l, path := role.Listen(t)
 	manager := "user.slice/user-" + strconv.Itoa(os.Getpid()) + ".slice/user@4321.service"
 	top := makeCgroup(t, manager, 4321)
 	from := makeCgroup(t, manager+"/app.slice", 4321)
@@ -214,7 +216,7 @@ func TestMoveIntoAnotherCgroupOfTheUser(t *testing.T) {
 	service := makeCgroup(t, manager+"/system.slice/kubelet.service", 4321)
 	client := start(t, nil, "cgroup="+from, "setgid=4321", "setuid=4321", "cgroup="+top, "cgroup="+to, "cgroup="+service,
 		"connect="+path, "say=ready", "wait")
-	client.expect("ready")
+	client.Expect("ready")
 	p := identify(t, l)
 	if p.UID != 4321 || p.Unit != "" {
 		t.Errorf("got %+v, want no unit", p.Identity)
@@ -222,18 +224,18 @@ func TestMoveIntoAnotherCgroupOfTheUser(t *testing.T) {
 	if got, want := p.Describe().Unit, "kubelet.service"; got != want {
 		t.Errorf("shown: got %q, want %q", got, want)
 	}
-	client.kill()
+	client.Kill()
 }
 
 // What a user cannot do: leave the own subtree for a service of the system.
 func TestMoveIntoASystemServiceFails(t *testing.T) {
-	needRoot(t)
+	role.NeedRoot(t)
 	own := "holdfasttest" + strconv.Itoa(os.Getpid())
 	from := makeCgroup(t, "user.slice/"+own+".slice/user@4321.service", 4321)
 	to := makeCgroup(t, "system.slice/"+own+".service", 0)
 	client := start(t, nil, "cgroup="+from, "setgid=4321", "setuid=4321", "cgroup="+to, "say=moved")
-	if got := client.line(); !strings.HasPrefix(got, "failed: cgroup=") {
+	if got := client.Line(); !strings.HasPrefix(got, "failed: cgroup=") {
 		t.Errorf("got %q, want that the move fails", got)
 	}
-	client.kill()
+	client.Kill()
 }

@@ -12,11 +12,13 @@ import (
 	"syscall"
 	"testing"
 
+	"holdfast/test/role"
+
 	"golang.org/x/sys/unix"
 )
 
 func TestFromConnFindsThisProcess(t *testing.T) {
-	l, path := listen(t)
+	l, path := role.Listen(t)
 	client, err := net.Dial("unix", path)
 	if err != nil {
 		t.Fatal(err)
@@ -49,7 +51,7 @@ func TestFromConnFindsThisProcess(t *testing.T) {
 }
 
 func TestFromConnReadsNothing(t *testing.T) {
-	l, path := listen(t)
+	l, path := role.Listen(t)
 	client, err := net.Dial("unix", path)
 	if err != nil {
 		t.Fatal(err)
@@ -58,7 +60,7 @@ func TestFromConnReadsNothing(t *testing.T) {
 	if _, err := client.Write([]byte("hello")); err != nil {
 		t.Fatal(err)
 	}
-	conn := accept(t, l)
+	conn := role.Accept(t, l)
 	p, err := FromConn(conn)
 	if err != nil {
 		t.Fatal(err)
@@ -72,29 +74,29 @@ func TestFromConnReadsNothing(t *testing.T) {
 }
 
 func TestOtherUser(t *testing.T) {
-	needRoot(t)
-	l, path := listen(t)
+	role.NeedRoot(t)
+	l, path := role.Listen(t)
 	client := start(t, nil, "setgroups=2001,27,65534,27,1234", "setgid=1234", "setuid=4321", "connect="+path, "say=ready", "wait")
-	client.expect("ready")
+	client.Expect("ready")
 	p := identify(t, l)
 	got := p.Identity
 	got.StartTime, got.Unit = 0, ""
-	want := Identity{UID: 4321, GID: 1234, Groups: []uint32{27, 1234, 2001}, PID: client.pid()}
+	want := Identity{UID: 4321, GID: 1234, Groups: []uint32{27, 1234, 2001}, PID: client.Pid()}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 }
 
 func TestManyGroups(t *testing.T) {
-	needRoot(t)
-	l, path := listen(t)
+	role.NeedRoot(t)
+	l, path := role.Listen(t)
 	list, want := "7", []uint32{7}
 	for g := uint32(300000); g < 301000; g++ {
 		list += "," + strconv.Itoa(int(g))
 		want = append(want, g)
 	}
 	client := start(t, nil, "setgroups="+list, "connect="+path, "say=ready", "wait")
-	client.expect("ready")
+	client.Expect("ready")
 	if got := identify(t, l).Groups; !slices.Equal(got, want) {
 		t.Errorf("got %d groups, want %d", len(got), len(want))
 	}
@@ -116,10 +118,10 @@ func TestNormalise(t *testing.T) {
 }
 
 func TestUserHasAName(t *testing.T) {
-	needRoot(t)
-	l, path := listen(t)
+	role.NeedRoot(t)
+	l, path := role.Listen(t)
 	client := start(t, nil, "setuid=33", "connect="+path, "say=ready", "wait")
-	client.expect("ready")
+	client.Expect("ready")
 	if got, want := identify(t, l).User, "www-data"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
@@ -128,10 +130,10 @@ func TestUserHasAName(t *testing.T) {
 // The kernel's word is about the moment of connect(2): neither more nor fewer
 // rights later count.
 func TestConnectThenChangeUser(t *testing.T) {
-	needRoot(t)
-	l, path := listen(t)
+	role.NeedRoot(t)
+	l, path := role.Listen(t)
 	client := start(t, nil, "setgroups=5", "connect="+path, "setgroups=6", "setgid=1000", "setuid=1000", "say=ready", "wait")
-	client.expect("ready")
+	client.Expect("ready")
 	p := identify(t, l)
 	if p.UID != 0 || p.GID != 0 || p.User != "root" || !slices.Equal(p.Groups, []uint32{5}) {
 		t.Errorf("got %+v, want root in group 5", p.Identity)
@@ -139,12 +141,12 @@ func TestConnectThenChangeUser(t *testing.T) {
 }
 
 func TestExecIsTheSameProcess(t *testing.T) {
-	l, path := listen(t)
+	l, path := role.Listen(t)
 	client := start(t, nil, "connect="+path, "say=ready", "exec=/bin/cat")
-	client.expect("ready")
+	client.Expect("ready")
 	p := identify(t, l)
-	client.resume() // cat answers with the same line
-	client.expect("")
+	client.Resume() // cat answers with the same line
+	client.Expect("")
 	if err := p.Alive(); err != nil {
 		t.Errorf("got %v, want a process that is alive", err)
 	}
@@ -156,25 +158,25 @@ func TestExecIsTheSameProcess(t *testing.T) {
 // Whoever holds a passed descriptor acts as the process that connected, for as
 // long as that one lives.
 func TestPassedDescriptor(t *testing.T) {
-	needRoot(t)
-	l, path := listen(t)
-	other := publicDirectory(t) + "/other"
+	role.NeedRoot(t)
+	l, path := role.Listen(t)
+	other := role.Dir(t) + "/other"
 	receiver := start(t, nil, "setuid=1000", "receive="+other, "say=written", "wait")
-	receiver.expect("listening")
+	receiver.Expect("listening")
 	connector := start(t, nil, "setuid=1001", "connect="+path, "pass="+other, "say=passed", "wait")
-	connector.expect("passed")
-	receiver.expect("written")
+	connector.Expect("passed")
+	receiver.Expect("written")
 
-	conn := accept(t, l)
+	conn := role.Accept(t, l)
 	p, err := FromConn(conn)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer p.Close()
-	if p.UID != 1001 || p.PID != connector.pid() {
+	if p.UID != 1001 || p.PID != connector.Pid() {
 		t.Errorf("got %+v, want the process that connected", p.Identity)
 	}
-	connector.kill()
+	connector.Kill()
 	if err := p.Alive(); !errors.Is(err, ErrGone) {
 		t.Errorf("got %v after the connector ended, want ErrGone", err)
 	}
@@ -185,22 +187,22 @@ func TestPassedDescriptor(t *testing.T) {
 }
 
 func TestDeadAtAccept(t *testing.T) {
-	needRoot(t)
+	role.NeedRoot(t)
 	for _, reaped := range []bool{true, false} {
-		l, path := listen(t)
+		l, path := role.Listen(t)
 		client := start(t, nil, "setuid=1000", "connect="+path)
-		conn := accept(t, l)
+		conn := role.Accept(t, l)
 		if reaped {
-			client.cmd.Wait()
+			client.Cmd.Wait()
 		} else {
-			awaitZombie(t, client.cmd.Process.Pid)
+			awaitZombie(t, client.Cmd.Process.Pid)
 		}
 		p, err := FromConn(conn)
 		var refused *Refused
 		if !errors.As(err, &refused) || !errors.Is(err, ErrGone) {
 			t.Fatalf("reaped %t: got %+v, %v, want ErrGone", reaped, p, err)
 		}
-		if got := refused.Identity; got.UID != 1000 || got.PID != client.pid() || got.Unit != "" {
+		if got := refused.Identity; got.UID != 1000 || got.PID != client.Pid() || got.Unit != "" {
 			t.Errorf("reaped %t: got %+v", reaped, got)
 		}
 	}
@@ -215,22 +217,22 @@ func awaitZombie(t *testing.T, pid int) {
 }
 
 func TestDeathAfterAccept(t *testing.T) {
-	l, path := listen(t)
+	l, path := role.Listen(t)
 	client := start(t, nil, "connect="+path, "say=ready", "wait")
-	client.expect("ready")
+	client.Expect("ready")
 	p := identify(t, l)
 	if err := p.Alive(); err != nil {
 		t.Fatal(err)
 	}
-	client.cmd.Process.Kill()
-	awaitZombie(t, client.cmd.Process.Pid)
+	client.Cmd.Process.Kill()
+	awaitZombie(t, client.Cmd.Process.Pid)
 	if err := p.Alive(); !errors.Is(err, ErrGone) {
 		t.Errorf("zombie: got %v, want ErrGone", err)
 	}
 	if got := p.Describe(); !reflect.DeepEqual(got, Description{}) {
 		t.Errorf("got %+v of a zombie", got)
 	}
-	client.kill()
+	client.Kill()
 	if err := p.Alive(); !errors.Is(err, ErrGone) {
 		t.Errorf("got %v, want ErrGone", err)
 	}
@@ -238,10 +240,10 @@ func TestDeathAfterAccept(t *testing.T) {
 
 // A client that is root in a user namespace of its own is who it is outside.
 func TestClientInUserNamespace(t *testing.T) {
-	needRoot(t)
-	l, path := listen(t)
+	role.NeedRoot(t)
+	l, path := role.Listen(t)
 	client := start(t, rootlessRoot(1000), "connect="+path, "say=ready", "wait")
-	client.expect("ready")
+	client.Expect("ready")
 	p := identify(t, l)
 	if p.UID != 1000 || p.GID != 1000 {
 		t.Errorf("got %+v, want uid and gid 1000", p.Identity)
@@ -259,29 +261,29 @@ func rootlessRoot(id int) *syscall.SysProcAttr {
 }
 
 func TestListenerInUserNamespaceRefusesStrangers(t *testing.T) {
-	needRoot(t)
-	path := publicDirectory(t) + "/s"
+	role.NeedRoot(t)
+	path := role.Dir(t) + "/s"
 	server := start(t, rootlessRoot(1000), "listen="+path, "accept", "accept")
-	server.expect("listening")
+	server.Expect("listening")
 	client := start(t, nil, "setuid=1001", "connect="+path, "say=ready", "wait")
-	client.expect("ready")
+	client.Expect("ready")
 	if v := server.verdict(); !v.Unmapped || v.Identity.UID != OverflowUID {
 		t.Errorf("a uid that the namespace cannot name: got %+v, want it refused as unmapped", v)
 	}
 	mapped := start(t, nil, "setgid=1000", "setuid=1000", "connect="+path, "say=ready", "wait")
-	mapped.expect("ready")
+	mapped.Expect("ready")
 	if v := server.verdict(); v.Error != "" || v.Identity.UID != 0 {
 		t.Errorf("the uid that it can name: got %+v, want uid 0", v)
 	}
 }
 
 func TestListenerInPIDNamespaceRefusesStrangers(t *testing.T) {
-	needRoot(t)
-	path := publicDirectory(t) + "/s"
+	role.NeedRoot(t)
+	path := role.Dir(t) + "/s"
 	server := start(t, &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID}, "listen="+path, "accept")
-	server.expect("listening")
+	server.Expect("listening")
 	client := start(t, nil, "connect="+path, "say=ready", "wait")
-	client.expect("ready")
+	client.Expect("ready")
 	if v := server.verdict(); !v.Unmapped || v.Identity.PID != 0 {
 		t.Errorf("got %+v, want it refused as unmapped", v)
 	}
@@ -290,18 +292,18 @@ func TestListenerInPIDNamespaceRefusesStrangers(t *testing.T) {
 // A service that is out of descriptors must not take a unit's process for one
 // without a unit.
 func TestOutOfDescriptors(t *testing.T) {
-	needRoot(t)
+	role.NeedRoot(t)
 	for _, c := range []struct {
 		descriptors int // for the connection, the pidfd and /proc
 		want        string
 	}{{3, ""}, {2, "/stat: too many open files"}} {
-		path := publicDirectory(t) + "/s"
+		path := role.Dir(t) + "/s"
 		server := start(t, nil, "listen="+path, "descriptors="+strconv.Itoa(c.descriptors), "accept")
-		server.expect("listening")
+		server.Expect("listening")
 		client := start(t, nil, "connect="+path, "say=ready", "wait")
-		client.expect("ready")
+		client.Expect("ready")
 		v := server.verdict()
-		refused := strings.HasSuffix(v.Error, c.want) && v.Identity.StartTime == 0 && v.Identity.PID == client.pid() && !v.Gone
+		refused := strings.HasSuffix(v.Error, c.want) && v.Identity.StartTime == 0 && v.Identity.PID == client.Pid() && !v.Gone
 		if c.want == "" && (v.Error != "" || v.Identity.StartTime == 0) || c.want != "" && (v.Error == "" || !refused) {
 			t.Errorf("%d descriptors: got %+v, want the error %q", c.descriptors, v, c.want)
 		}
@@ -310,39 +312,39 @@ func TestOutOfDescriptors(t *testing.T) {
 
 // As on a kernel before 6.5, by a seccomp filter.
 func TestWithoutPeerPidfd(t *testing.T) {
-	needRoot(t)
-	path := publicDirectory(t) + "/s"
+	role.NeedRoot(t)
+	path := role.Dir(t) + "/s"
 	server := start(t, nil, "filter", "listen="+path, "accept", "alive", "wait", "alive", "wait", "accept", "wait", "accept")
-	server.expect("listening")
+	server.Expect("listening")
 
 	client := start(t, nil, "setgroups=27", "setgid=33", "setuid=33", "connect="+path, "say=ready", "wait")
-	client.expect("ready")
+	client.Expect("ready")
 	v := server.verdict()
 	started := v.Identity.StartTime
 	v.Identity.StartTime, v.Identity.Unit = 0, ""
-	want := verdict{Identity: Identity{UID: 33, GID: 33, User: "www-data", Groups: []uint32{27}, PID: client.pid(), UnitRacy: true}}
+	want := verdict{Identity: Identity{UID: 33, GID: 33, User: "www-data", Groups: []uint32{27}, PID: client.Pid(), UnitRacy: true}}
 	if !reflect.DeepEqual(v, want) || started == 0 {
 		t.Errorf("got %+v, started %d, want %+v", v, started, want)
 	}
 	if v := server.verdict(); v.Error != "" {
 		t.Errorf("alive: got %+v", v)
 	}
-	client.kill()
-	server.resume()
+	client.Kill()
+	server.Resume()
 	if v := server.verdict(); !v.Gone {
 		t.Errorf("after its end: got %+v, want that it is gone", v)
 	}
 
 	changed := start(t, nil, "connect="+path, "setuid=1000", "say=ready", "wait")
-	changed.expect("ready")
-	server.resume()
+	changed.Expect("ready")
+	server.Resume()
 	if v := server.verdict(); !v.Gone || v.Identity.UID != 0 {
 		t.Errorf("changed its user: got %+v, want it refused", v)
 	}
 
 	dead := start(t, nil, "connect="+path)
-	dead.cmd.Wait()
-	server.resume()
+	dead.Cmd.Wait()
+	server.Resume()
 	if v := server.verdict(); !v.Gone {
 		t.Errorf("dead at accept: got %+v, want that it is gone", v)
 	}
@@ -355,7 +357,7 @@ func TestHasPeerPidfd(t *testing.T) {
 }
 
 func TestCloseIsFinal(t *testing.T) {
-	l, path := listen(t)
+	l, path := role.Listen(t)
 	client, err := net.Dial("unix", path)
 	if err != nil {
 		t.Fatal(err)
@@ -382,16 +384,16 @@ func TestCloseIsFinal(t *testing.T) {
 }
 
 func TestFromConnLeaksNothing(t *testing.T) {
-	l, path := listen(t)
+	l, path := role.Listen(t)
 	dead := start(t, nil, "connect="+path)
-	gone := accept(t, l)
-	dead.cmd.Wait()
+	gone := role.Accept(t, l)
+	dead.Cmd.Wait()
 	client, err := net.Dial("unix", path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer client.Close()
-	conn := accept(t, l)
+	conn := role.Accept(t, l)
 	var identifier Identifier
 	if _, err := identifier.FromConn(gone); !errors.Is(err, ErrGone) {
 		t.Fatalf("got %v, want ErrGone", err)
@@ -428,13 +430,13 @@ func openFiles(t *testing.T) int {
 }
 
 func TestFromConnOfAClosedConnection(t *testing.T) {
-	l, path := listen(t)
+	l, path := role.Listen(t)
 	client, err := net.Dial("unix", path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer client.Close()
-	conn := accept(t, l)
+	conn := role.Accept(t, l)
 	conn.Close()
 	if p, err := FromConn(conn); err == nil {
 		t.Errorf("got %+v, want an error", p)

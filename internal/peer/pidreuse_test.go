@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 
+	"holdfast/test/role"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -74,7 +76,7 @@ func (p *part) reuseAfterAccept(path string) error {
 // child starts a process in a role and waits for its word.
 func child(steps ...string) (*exec.Cmd, error) {
 	cmd := exec.Command("/proc/self/exe", steps...)
-	cmd.Env = []string{roleVariable + "=1"}
+	cmd.Env = role.Environ("steps")
 	if _, err := cmd.StdinPipe(); err != nil {
 		return nil, err
 	}
@@ -119,10 +121,10 @@ func takePID(old *exec.Cmd, step string) (*exec.Cmd, error) {
 }
 
 func TestPIDReuse(t *testing.T) {
-	needRoot(t)
+	role.NeedRoot(t)
 	attributes := &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWNS}
-	p := start(t, attributes, "reuse="+publicDirectory(t)+"/s")
-	p.expect("listening")
+	p := start(t, attributes, "reuse="+role.Dir(t)+"/s")
+	p.Expect("listening")
 	for _, about := range []string{"after accept", "before accept", "before accept, by another user"} {
 		if v := p.verdict(); !v.Gone {
 			t.Errorf("%s: got %+v, want that the peer is gone", about, v)
@@ -134,10 +136,10 @@ func TestPIDReuse(t *testing.T) {
 // accept passes for the peer. That is what UnitRacy warns of; one of another
 // user is refused, and after accept nothing is racy.
 func TestPIDReuseWithoutPeerPidfd(t *testing.T) {
-	needRoot(t)
+	role.NeedRoot(t)
 	attributes := &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWNS}
-	p := start(t, attributes, "filter", "reuse="+publicDirectory(t)+"/s")
-	p.expect("listening")
+	p := start(t, attributes, "filter", "reuse="+role.Dir(t)+"/s")
+	p.Expect("listening")
 	if v := p.verdict(); !v.Gone {
 		t.Errorf("after accept: got %+v, want that the peer is gone", v)
 	}

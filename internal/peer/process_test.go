@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"holdfast/test/role"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -78,19 +80,18 @@ func TestReadAllBoundsTheFile(t *testing.T) {
 }
 
 func TestDescribe(t *testing.T) {
-	l, path := listen(t)
+	l, path := role.Listen(t)
 	client := start(t, nil, "name=evil\x1b[2K\n\u202efoo", "connect="+path, "say=ready", "wait")
-	client.expect("ready")
+	client.Expect("ready")
 	d := identify(t, l).Describe()
-	if len(d.Chain) < 2 || d.Chain[0].PID != client.pid() || d.Chain[1].PID != int32(os.Getpid()) {
-		t.Fatalf("got chain %+v, want %d, its parent %d, and so on", d.Chain, client.pid(), os.Getpid())
+	if len(d.Chain) < 2 || d.Chain[0].PID != client.Pid() || d.Chain[1].PID != int32(os.Getpid()) {
+		t.Fatalf("got chain %+v, want %d, its parent %d, and so on", d.Chain, client.Pid(), os.Getpid())
 	}
 	if got := d.Chain[0].Name; got != "evil?[2K??foo" {
 		t.Errorf("got name %q, want the unprintable replaced", got)
 	}
-	want, err := program()
-	if err != nil || d.Executable != want {
-		t.Errorf("got executable %q, want %q, %v", d.Executable, want, err)
+	if want := role.Program(t); d.Executable != want {
+		t.Errorf("got executable %q, want %q", d.Executable, want)
 	}
 	if !strings.HasSuffix(d.String(), " > evil?[2K??foo") {
 		t.Errorf("got %q, want the peer last", d)

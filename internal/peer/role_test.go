@@ -7,37 +7,21 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
-	"time"
 	"unsafe"
+
+	"holdfast/test/role"
 
 	"golang.org/x/sys/unix"
 )
 
-// roleVariable makes the test binary play a part in a test instead of running
-// tests: real processes with users, groups, namespaces and cgroups of their own.
-const roleVariable = "HOLDFAST_PEER_TEST_ROLE"
-
 func TestMain(m *testing.M) {
-	if os.Getenv(roleVariable) != "" {
-		if err := play(os.Args[1:]); err != nil {
-			fmt.Println("failed:", err)
-			os.Exit(1)
-		}
-		os.Exit(0)
-	}
-	code := m.Run()
-	if path, err := program(); err == nil {
-		os.RemoveAll(filepath.Dir(path))
-	}
-	os.Exit(code)
+	role.Main(m, func(_ string, steps []string) error { return play(steps) })
 }
 
 // A part is what a process in a role has at hand.
@@ -51,13 +35,7 @@ type part struct {
 // play takes steps one by one. A step is a word and perhaps "=" and a value.
 func play(steps []string) error {
 	p := &part{in: bufio.NewReader(os.Stdin)}
-	for _, step := range steps {
-		word, value, _ := strings.Cut(step, "=")
-		if err := p.step(word, value); err != nil {
-			return fmt.Errorf("%s: %w", step, err)
-		}
-	}
-	return nil
+	return role.Steps(steps, p.step)
 }
 
 func (p *part) step(word, value string) error {
@@ -264,77 +242,20 @@ func withoutPeerPidfd() error {
 
 // A process plays a role.
 type process struct {
-	t   *testing.T
-	cmd *exec.Cmd
-	in  interface{ Write([]byte) (int, error) }
-	out *bufio.Reader
+	*role.Process
+	t *testing.T
 }
-
-// program is a copy of the test binary that every user may run: go test keeps
-// its own in a directory that is closed to them.
-var program = sync.OnceValues(func() (string, error) {
-	directory, err := os.MkdirTemp("", "holdfast-peer-test")
-	if err != nil {
-		return "", err
-	}
-	self, err := os.ReadFile("/proc/self/exe")
-	if err != nil {
-		return "", err
-	}
-	path := filepath.Join(directory, "role")
-	return path, errors.Join(os.Chmod(directory, 0o755), os.WriteFile(path, self, 0o755), os.Chmod(path, 0o755))
-})
 
 // start starts a process that takes the steps. It ends with the test.
 func start(t *testing.T, attributes *syscall.SysProcAttr, steps ...string) *process {
 	t.Helper()
-	path, err := program()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command(path, steps...)
-	cmd.Env = []string{roleVariable + "=1", "GORACE=atexit_sleep_ms=0"} // the race detector would sleep a second
-	cmd.SysProcAttr = attributes
-	cmd.Stderr = os.Stderr
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	p := &process{t: t, cmd: cmd, in: in, out: bufio.NewReader(out)}
-	t.Cleanup(func() { p.kill() })
-	return p
-}
-
-// expect reads lines until one of them is want.
-func (p *process) expect(want string) {
-	p.t.Helper()
-	if got := p.line(); got != want {
-		p.t.Fatalf("got %q, want %q", got, want)
-	}
-}
-
-func (p *process) line() string {
-	p.t.Helper()
-	timer := time.AfterFunc(20*time.Second, func() { p.cmd.Process.Kill() })
-	defer timer.Stop()
-	line, err := p.out.ReadString('\n')
-	if err != nil {
-		p.t.Fatalf("got %q, %v, want a line", line, err)
-	}
-	return strings.TrimSuffix(line, "\n")
+	return &process{role.Start(t, role.Options{Role: "steps", Attributes: attributes}, steps...), t}
 }
 
 // verdict reads what an accept or alive step found.
 func (p *process) verdict() verdict {
 	p.t.Helper()
-	line := p.line()
+	line := p.Line()
 	var v verdict
 	if err := json.Unmarshal([]byte(line), &v); err != nil {
 		p.t.Fatalf("got %q, want a verdict", line)
@@ -342,79 +263,13 @@ func (p *process) verdict() verdict {
 	return v
 }
 
-// resume ends a wait step.
-func (p *process) resume() {
-	p.t.Helper()
-	if _, err := p.in.Write([]byte("\n")); err != nil {
-		p.t.Fatal(err)
-	}
-}
-
-// kill ends the process and waits until it is gone.
-func (p *process) kill() {
-	p.cmd.Process.Kill()
-	p.cmd.Wait()
-}
-
-func (p *process) pid() int32 { return int32(p.cmd.Process.Pid) }
-
-// publicDirectory returns a directory that every user may use.
-func publicDirectory(t *testing.T) string {
-	t.Helper()
-	directory, err := os.MkdirTemp("", "hf")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(directory) })
-	if err := os.Chmod(directory, 0o777); err != nil {
-		t.Fatal(err)
-	}
-	return directory
-}
-
-// listen makes a socket that every user may connect to.
-func listen(t *testing.T) (*net.UnixListener, string) {
-	t.Helper()
-	path := filepath.Join(publicDirectory(t), "s")
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { l.Close() })
-	if err := os.Chmod(path, 0o777); err != nil {
-		t.Fatal(err)
-	}
-	return l, path
-}
-
-func accept(t *testing.T, l *net.UnixListener) *net.UnixConn {
-	t.Helper()
-	if err := l.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
-		t.Fatal(err)
-	}
-	conn, err := l.AcceptUnix()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { conn.Close() })
-	return conn
-}
-
 // identify accepts and identifies one peer, which has to succeed.
 func identify(t *testing.T, l *net.UnixListener) *Peer {
 	t.Helper()
-	p, err := FromConn(accept(t, l))
+	p, err := FromConn(role.Accept(t, l))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { p.Close() })
 	return p
-}
-
-// needRoot fails a test that plays users, which root alone can.
-func needRoot(t *testing.T) {
-	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Fatal("this test becomes other users and has to run as root")
-	}
 }

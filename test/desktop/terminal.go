@@ -77,7 +77,7 @@ func (t *Terminal) AwaitPrompt() string {
 	t.tb.Helper()
 	for until := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
 		screen := t.Screen()
-		if strings.Contains(screen, "PIN:") && !t.echo() {
+		if strings.Contains(screen, "PIN:") && !t.Echo() {
 			return screen
 		}
 		if time.Now().After(until) {
@@ -86,35 +86,60 @@ func (t *Terminal) AwaitPrompt() string {
 	}
 }
 
-// echo reports whether the terminal shows what is typed.
-func (t *Terminal) echo() bool {
-	path, err := t.command("display-message", "-p", "#{pane_tty}").Output()
-	if err != nil {
-		return true
+// Pid returns the id of the process that the terminal was opened with.
+func (t *Terminal) Pid() int32 {
+	t.tb.Helper()
+	var pid int32
+	if _, err := fmt.Sscan(t.ask("#{pane_pid}"), &pid); err != nil {
+		t.tb.Fatalf("the process on the terminal: %v", err)
 	}
-	fd, err := unix.Open(strings.TrimSpace(string(path)), unix.O_RDONLY|unix.O_NOCTTY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	return pid
+}
+
+// Path returns where the node of the terminal is.
+func (t *Terminal) Path() string {
+	t.tb.Helper()
+	return t.ask("#{pane_tty}")
+}
+
+// ask returns what tmux makes of a format.
+func (t *Terminal) ask(format string) string {
+	t.tb.Helper()
+	out, err := t.command("display-message", "-p", format).CombinedOutput()
 	if err != nil {
-		return true
+		t.tb.Fatalf("tmux display-message: %v: %s", err, out)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// Echo reports whether the terminal shows what is typed.
+func (t *Terminal) Echo() bool {
+	t.tb.Helper()
+	path := t.Path()
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_NOCTTY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.tb.Fatalf("%s: %v", path, err)
 	}
 	defer func() { _ = unix.Close(fd) }()
 	state, err := unix.IoctlGetTermios(fd, unix.TCGETS)
-	return err != nil || state.Lflag&unix.ECHO != 0
+	if err != nil {
+		t.tb.Fatalf("%s: %v", path, err)
+	}
+	return state.Lflag&unix.ECHO != 0
 }
 
 // Type types a text, and then Enter.
 func (t *Terminal) Type(text string) {
 	t.tb.Helper()
-	for _, args := range [][]string{{"send-keys", "-l", text}, {"send-keys", "Enter"}} {
-		if out, err := t.command(args...).CombinedOutput(); err != nil {
-			t.tb.Fatalf("tmux %s: %v: %s", args[0], err, out)
-		}
-	}
+	t.Press("-l", text)
+	t.Press("Enter")
 }
 
-// Press presses one key, by tmux's name for it: Escape, C-c.
-func (t *Terminal) Press(key string) {
+// Press presses keys, by tmux's names for them: Escape, C-c. After -l each
+// argument is a text instead.
+func (t *Terminal) Press(keys ...string) {
 	t.tb.Helper()
-	if out, err := t.command("send-keys", key).CombinedOutput(); err != nil {
+	if out, err := t.command(append([]string{"send-keys"}, keys...)...).CombinedOutput(); err != nil {
 		t.tb.Fatalf("tmux send-keys: %v: %s", err, out)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"holdfast/internal/peer"
+	"holdfast/test/role"
 )
 
 func ok(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "from the cluster") }
@@ -187,7 +188,7 @@ func TestRequestsAreJudgedWhenTheyAreWhole(t *testing.T) {
 			r := newRig(t, func(w http.ResponseWriter, q *http.Request) { reached.Store(true); ok(w, q) })
 			conn := r.dial("prod")
 			fmt.Fprintf(conn, "POST /api HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Length: 4\r\n\r\nab", r.ticket("prod"))
-			until(t, "the request was let through", func() bool {
+			role.Until(t, "the request was let through", func() bool {
 				r.proxy.crowd.mu.Lock()
 				defer r.proxy.crowd.mu.Unlock()
 				return r.proxy.crowd.all == 1
@@ -208,9 +209,7 @@ func TestRequestsAreJudgedWhenTheyAreWhole(t *testing.T) {
 
 // Another process, with its own connection.
 func TestOtherProcesses(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Fatal("this test becomes other users and has to run as root")
-	}
+	role.NeedRoot(t)
 	r := newRig(t, ok)
 	stolen := r.ticket("prod")
 	base := errand{Profile: "prod", Address: r.address, CA: r.ca}
@@ -243,7 +242,7 @@ func TestOtherProcesses(t *testing.T) {
 			t.Errorf("uid %d with its own ticket: got %+v, %v", uid, got, err)
 		}
 		// It has ended, and nobody else can use what it had.
-		until(t, "the process has ended", func() bool { _, err := r.tickets.Check(token); return err != nil })
+		role.Until(t, "the process has ended", func() bool { _, err := r.tickets.Check(token); return err != nil })
 		again := base
 		again.Token = token
 		if got := again.run(t); got.Code != 401 || !strings.Contains(got.Body, "has ended") {

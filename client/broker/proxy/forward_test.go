@@ -15,6 +15,7 @@ import (
 
 	"holdfast/client/broker/upstream"
 	"holdfast/internal/fault"
+	"holdfast/test/role"
 )
 
 // TestWhatTheClusterGets compares what arrives with what was sent.
@@ -288,7 +289,7 @@ func TestShutdownWaitsForRequests(t *testing.T) {
 	r.shutdown.Do(func() {
 		go func() { stopped <- r.proxy.Shutdown(context.Background()) }()
 	})
-	until(t, "the listener is closed", func() bool {
+	role.Until(t, "the listener is closed", func() bool {
 		_, err := r.client("prod", false).Get("https://" + r.address)
 		return err != nil
 	})

@@ -6,7 +6,6 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -81,23 +80,22 @@ func newBroker(t testing.TB, handler http.HandlerFunc) *broker {
 	t.Helper()
 	server, certificate := cluster(t, handler)
 	socket := t.TempDir() + "/s"
-	cmd, in, out := start(t, "broker")
-	if err := json.NewEncoder(in).Encode(setting{server.Listener.Addr().String(), certificate, socket}); err != nil {
+	process := start(t, "broker")
+	if err := json.NewEncoder(process.In).Encode(setting{server.Listener.Addr().String(), certificate, socket}); err != nil {
 		t.Fatal(err)
 	}
-	line, err := out.ReadBytes('\n')
+	line := process.Line()
 	var at place
-	if err := errors.Join(err, json.Unmarshal(line, &at)); err != nil {
-		t.Fatal(err)
+	if err := json.Unmarshal([]byte(line), &at); err != nil {
+		t.Fatalf("%q: %v", line, err)
 	}
-	_, _, text := start(t, "plugin", socket)
-	token, err := io.ReadAll(text)
+	token, err := io.ReadAll(start(t, "plugin", socket).Out)
 	if err != nil || len(token) == 0 {
 		t.Fatalf("got the ticket %q, %v", token, err)
 	}
 	r := &rig{t: t, address: at.Address, ca: at.CA, pools: newPools(server.Listener.Addr().String(), certificate)}
 	t.Cleanup(r.pools.close)
-	return &broker{r, cmd.Process.Pid, string(token)}
+	return &broker{r, process.Cmd.Process.Pid, string(token)}
 }
 
 var residentLine = regexp.MustCompile(`Vm(HWM|RSS):\s+(\d+) kB`)

@@ -26,6 +26,7 @@ import (
 	"holdfast/client/profile"
 	"holdfast/internal/metrics"
 	"holdfast/internal/peer"
+	"holdfast/test/role"
 )
 
 // A rig is a proxy before a cluster that a handler plays, and what it needs. The
@@ -155,7 +156,7 @@ func newRig(t testing.TB, handler http.HandlerFunc) *rig {
 	})
 	t.Cleanup(func() { r.stop(0) })
 	r.address = r.serve("")
-	r.socket, r.path = unixSocket(t)
+	r.socket, r.path = role.Listen(t)
 	return r
 }
 
@@ -211,7 +212,7 @@ func identity() (tls.Certificate, []byte) {
 // ticket returns a ticket for this process, got by running a plugin.
 func (r *rig) ticket(profile string) string {
 	r.t.Helper()
-	_, _, out := start(r.t, "plugin", r.path)
+	plugin := start(r.t, "plugin", r.path)
 	err := issueTo(r.socket, func(p *peer.Peer) (string, error) {
 		got, err := r.tickets.Issue(p, profile)
 		return got.Token, err
@@ -219,7 +220,7 @@ func (r *rig) ticket(profile string) string {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	token, err := io.ReadAll(out)
+	token, err := io.ReadAll(plugin.Out)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -329,16 +330,6 @@ func (r *rig) count(name string, labels ...string) float64 {
 		}
 	}
 	return 0
-}
-
-// until waits until a condition holds.
-func until(t testing.TB, what string, done func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !done(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("waited for: " + what)
-		}
-	}
 }
 
 // dial opens a connection that speaks HTTP/1.1.

@@ -1,56 +1,32 @@
 package proxy
 
 import (
-	"bufio"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"holdfast/internal/peer"
+	"holdfast/test/role"
 )
 
-// roleVariable makes the test binary play a part in a test instead of running
-// tests: processes with parents, users and connections of their own.
-const roleVariable = "HOLDFAST_PROXY_TEST_ROLE"
+func TestMain(m *testing.M) { role.Main(m, play) }
 
-func TestMain(m *testing.M) {
-	if role := os.Getenv(roleVariable); role != "" {
-		if err := play(role); err != nil {
-			fmt.Fprintln(os.Stderr, role, "failed:", err)
-			os.Exit(1)
-		}
-		os.Exit(0)
-	}
-	code := m.Run()
-	if path, err := program(); err == nil {
-		os.RemoveAll(filepath.Dir(path))
-	}
-	if err := goleak.Find(); err != nil && code == 0 {
-		fmt.Println(err)
-		code = 1
-	}
-	os.Exit(code)
-}
-
-func play(role string) error {
-	switch role {
+// play is what a process in a role does: processes with parents, users and
+// connections of their own.
+func play(name string, arguments []string) error {
+	switch name {
 	case "plugin":
-		return playPlugin(os.Args[1])
+		return playPlugin(arguments[0])
 	case "kubectl":
 		return playKubectl()
 	case "broker":
@@ -99,7 +75,7 @@ func playKubectl() error {
 	}
 	if e.Socket != "" {
 		cmd := exec.Command("/proc/self/exe", e.Socket)
-		cmd.Env = []string{roleVariable + "=plugin"}
+		cmd.Env = role.Environ("plugin")
 		text, err := cmd.Output()
 		if err != nil {
 			return err
@@ -127,63 +103,10 @@ func playKubectl() error {
 	return json.NewEncoder(os.Stdout).Encode(v)
 }
 
-// program is a copy of the test binary that every user may run.
-var program = sync.OnceValues(func() (string, error) {
-	directory, err := os.MkdirTemp("", "holdfast-proxy-test")
-	if err != nil {
-		return "", err
-	}
-	self, err := os.ReadFile("/proc/self/exe")
-	if err != nil {
-		return "", err
-	}
-	path := filepath.Join(directory, "role")
-	return path, errors.Join(os.Chmod(directory, 0o755), os.WriteFile(path, self, 0o755), os.Chmod(path, 0o755))
-})
-
-// start starts a process in a role, with its input and its output.
-func start(t testing.TB, role string, arguments ...string) (*exec.Cmd, io.WriteCloser, *bufio.Reader) {
+// start starts a process in a role.
+func start(t testing.TB, name string, arguments ...string) *role.Process {
 	t.Helper()
-	path, err := program()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command(path, arguments...)
-	cmd.Env = []string{roleVariable + "=" + role, "GORACE=atexit_sleep_ms=0"}
-	cmd.Stderr = os.Stderr
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
-	return cmd, in, bufio.NewReader(out)
-}
-
-// unixSocket makes a socket that every user may connect to.
-func unixSocket(t testing.TB) (*net.UnixListener, string) {
-	t.Helper()
-	directory, err := os.MkdirTemp("", "hf")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(directory) })
-	path := filepath.Join(directory, "s")
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { l.Close() })
-	if err := errors.Join(os.Chmod(directory, 0o755), os.Chmod(path, 0o777)); err != nil {
-		t.Fatal(err)
-	}
-	return l, path
+	return role.Start(t, role.Options{Role: name}, arguments...)
 }
 
 // issueTo answers one plugin with a ticket for its parent.
@@ -210,14 +133,14 @@ func issueTo(l *net.UnixListener, issue func(*peer.Peer) (string, error)) error 
 // run sends a kubectl on an errand.
 func (e errand) run(t *testing.T) verdict {
 	t.Helper()
-	_, in, out := start(t, "kubectl")
-	if err := json.NewEncoder(in).Encode(e); err != nil {
+	kubectl := start(t, "kubectl")
+	if err := json.NewEncoder(kubectl.In).Encode(e); err != nil {
 		t.Fatal(err)
 	}
-	line, err := out.ReadString('\n')
+	line := kubectl.Line()
 	var v verdict
-	if err := errors.Join(err, json.NewDecoder(strings.NewReader(line)).Decode(&v)); err != nil {
-		t.Fatal(err)
+	if err := json.NewDecoder(strings.NewReader(line)).Decode(&v); err != nil {
+		t.Fatalf("%q: %v", line, err)
 	}
 	return v
 }

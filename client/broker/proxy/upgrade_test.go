@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"holdfast/test/role"
 )
 
 // switchTo plays a cluster that upgrades connections and hands them to f.
@@ -68,7 +70,7 @@ func TestUpgradesBothWays(t *testing.T) {
 				t.Error("what came back is not what was sent")
 			}
 			conn.Close()
-			until(t, "the upgrade has ended", func() bool { return r.count("holdfast_broker_proxy_upgrades", "profile", "prod") == 0 })
+			role.Until(t, "the upgrade has ended", func() bool { return r.count("holdfast_broker_proxy_upgrades", "profile", "prod") == 0 })
 		})
 	}
 }
@@ -98,7 +100,7 @@ func TestUpgradeEndsWithEitherSide(t *testing.T) {
 	conn, _, _ := r.upgrade("SPDY/3.1")
 	conn.NetConn().Close() // as when the process is killed
 	<-ended
-	until(t, "the upgrade has ended", func() bool { return r.count("holdfast_broker_proxy_upgrades", "profile", "prod") == 0 })
+	role.Until(t, "the upgrade has ended", func() bool { return r.count("holdfast_broker_proxy_upgrades", "profile", "prod") == 0 })
 
 	r = newRig(t, switchTo("SPDY/3.1", func(conn *tls.Conn, in *bufio.Reader) { conn.NetConn().Close() }))
 	_, in, _ := r.upgrade("SPDY/3.1")

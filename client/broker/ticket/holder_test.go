@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"holdfast/test/role"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -39,7 +41,7 @@ func accepted(t *testing.T, l net.Listener) (client, server netip.AddrPort, conn
 }
 
 // held starts a process that takes steps, runs a plugin and gets a ticket.
-func held(t *testing.T, steps ...string) (*worker, *Holder) {
+func held(t *testing.T, steps ...string) (*role.Process, *Holder) {
 	t.Helper()
 	w, p := plugin(t, steps...)
 	_, h := issue(t, table(t, Options{}), p, "prod")
@@ -76,13 +78,13 @@ func TestAnotherProcessOfTheUser(t *testing.T) {
 	w, h := held(t)
 	start(t, "dial="+tcp.Addr().String(), "wait")
 	client, server, _ := accepted(t, tcp)
-	wantDenied(t, h.Owns(client, server), "not of the process", fmt.Sprintf("the plugin's parent was %d", w.pid()))
+	wantDenied(t, h.Owns(client, server), "not of the process", fmt.Sprintf("the plugin's parent was %d", w.Pid()))
 }
 
 // The child of the ticket's process is another process.
 func TestAChildOfTheProcess(t *testing.T) {
 	tcp := serve(t, "tcp", "127.0.0.1:0")
-	l, path := listen(t)
+	l, path := role.Listen(t)
 	start(t, "shell="+path, "dial="+tcp.Addr().String(), "wait")
 	client, server, _ := accepted(t, tcp)
 	_, h := issue(t, table(t, Options{}), identify(t, l), "prod")
@@ -92,7 +94,7 @@ func TestAChildOfTheProcess(t *testing.T) {
 }
 
 func TestAnotherUser(t *testing.T) {
-	needRoot(t)
+	role.NeedRoot(t)
 	tcp := serve(t, "tcp", "127.0.0.1:0")
 	_, h := held(t)
 	start(t, "setuid=4321", "dial="+tcp.Addr().String(), "wait")
@@ -105,7 +107,7 @@ func TestAnotherUser(t *testing.T) {
 
 // A user whose own ticket it is, with root as the broker.
 func TestOwnsOfAnotherUsersProcess(t *testing.T) {
-	needRoot(t)
+	role.NeedRoot(t)
 	tcp := serve(t, "tcp", "127.0.0.1:0")
 	_, h := held(t, "setuid=4321", "dial="+tcp.Addr().String())
 	client, server, _ := accepted(t, tcp)
@@ -116,15 +118,11 @@ func TestOwnsOfAnotherUsersProcess(t *testing.T) {
 
 // What a broker without privileges finds out about a process.
 func TestDescriptorsThatCannotBeRead(t *testing.T) {
-	needRoot(t)
+	role.NeedRoot(t)
 	w := start(t, "undumpable", "say=ready", "wait")
-	w.line()
-	path, err := program()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command(path, "setuid=4321", fmt.Sprintf("look=%d", w.pid()))
-	cmd.Env = []string{roleVariable + "=1"}
+	w.Line()
+	cmd := exec.Command(role.Program(t), "setuid=4321", fmt.Sprintf("look=%d", w.Pid()))
+	cmd.Env = role.Environ("steps")
 	text, err := cmd.CombinedOutput()
 	if err != nil || !strings.HasPrefix(string(text), "denied: the descriptors of process") || !strings.Contains(string(text), "not dumpable") {
 		t.Errorf("got %q, %v", text, err)
@@ -133,10 +131,10 @@ func TestDescriptorsThatCannotBeRead(t *testing.T) {
 
 func TestTooManyDescriptors(t *testing.T) {
 	w := start(t, "descriptors=2000", "say=ready", "wait")
-	w.line()
-	_, err := hasDescriptor(w.pid(), 1, 1000)
+	w.Line()
+	_, err := hasDescriptor(w.Pid(), 1, 1000)
 	wantDenied(t, err, "more than 1000 descriptors", "close")
-	if found, err := hasDescriptor(w.pid(), 1, 3000); found || err != nil {
+	if found, err := hasDescriptor(w.Pid(), 1, 3000); found || err != nil {
 		t.Errorf("got %v, %v, want that there is none", found, err)
 	}
 }
@@ -145,7 +143,7 @@ func TestOwnsOfAnEndedProcess(t *testing.T) {
 	tcp := serve(t, "tcp", "127.0.0.1:0")
 	w, h := held(t, "dial="+tcp.Addr().String())
 	client, server, _ := accepted(t, tcp)
-	w.kill()
+	w.Kill()
 	wantDenied(t, h.Owns(client, server), "has ended", "not by way of a shell")
 }
 
@@ -153,20 +151,20 @@ func TestOwnsOfAnEndedProcess(t *testing.T) {
 // socket listens at the client's address, it answers with that one.
 func TestConnectionsThatEnd(t *testing.T) {
 	tcp := serve(t, "tcp", "127.0.0.1:0")
-	l, path := listen(t)
+	l, path := role.Listen(t)
 	w := start(t, "dial="+tcp.Addr().String(), "plugin="+path, "signal", "hangup", "say=closed", "wait")
 	client, server, conn := accepted(t, tcp)
 	_, h := issue(t, table(t, Options{}), identify(t, l), "prod")
-	if got := w.line(); got != client.String() {
+	if got := w.Line(); got != client.String() {
 		t.Fatalf("got %q, want its address %v", got, client)
 	}
 	if err := h.Owns(client, server); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.cmd.Process.Signal(unix.SIGUSR1); err != nil {
+	if err := w.Cmd.Process.Signal(unix.SIGUSR1); err != nil {
 		t.Fatal(err)
 	}
-	w.line()
+	w.Line()
 	wantDenied(t, h.Owns(client, server), "no longer established", "")
 	conn.Close()
 	wantDenied(t, h.Owns(client, server), "", "")

@@ -9,6 +9,7 @@ import (
 
 	"holdfast/internal/fault"
 	"holdfast/internal/peer"
+	"holdfast/test/role"
 )
 
 // wantDenied checks that err is a denied error with a hint that says so much.
@@ -21,37 +22,37 @@ func wantDenied(t *testing.T, err error, fact, hint string) {
 }
 
 func TestParentIsWhoRanThePlugin(t *testing.T) {
-	l, path := listen(t)
+	l, path := role.Listen(t)
 	kubectl := start(t, "plugin="+path, "wait")
 	p := identify(t, l)
 	got, err := Parent(p)
 	if err != nil {
 		t.Fatal(err)
 	}
-	own, err := readStat(kubectl.pid())
+	own, err := readStat(kubectl.Pid())
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := Process{UID: uint32(os.Geteuid()), PID: kubectl.pid(), Start: own.start, Unit: p.Unit}
+	want := Process{UID: uint32(os.Geteuid()), PID: kubectl.Pid(), Start: own.start, Unit: p.Unit}
 	if got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 }
 
 func TestParentOfAnEndedPlugin(t *testing.T) {
-	l, path := listen(t)
+	l, path := role.Listen(t)
 	plugin := start(t, "connect="+path, "wait")
 	p := identify(t, l)
-	plugin.kill()
+	plugin.Kill()
 	_, err := Parent(p)
 	wantDenied(t, err, "the plugin (process", "run the plugin itself")
 }
 
 func TestParentThatEnded(t *testing.T) {
-	l, path := listen(t)
+	l, path := role.Listen(t)
 	kubectl := start(t, "plugin="+path, "wait")
 	p := identify(t, l)
-	kubectl.kill()
+	kubectl.Kill()
 	_, err := Parent(p)
 	wantDenied(t, err, "has ended", "not in the background") // perhaps the plugin has too: its input did
 }
@@ -59,7 +60,7 @@ func TestParentThatEnded(t *testing.T) {
 // A subreaper of the same user adopts the plugin when its parent ends. In another
 // session that shows; in the same one it cannot be told from a real parent.
 func TestAdoptedPlugin(t *testing.T) {
-	l, path := listen(t)
+	l, path := role.Listen(t)
 	adopter := start(t, "subreaper", "session="+path, "wait")
 	p := identify(t, l)
 	_, err := Parent(p)
@@ -67,31 +68,31 @@ func TestAdoptedPlugin(t *testing.T) {
 
 	second := start(t, "subreaper", "forked="+path, "wait")
 	p = identify(t, l)
-	until(t, "the process in between to end", func() bool {
+	role.Until(t, "the process in between to end", func() bool {
 		st, err := readStat(p.PID)
-		return err == nil && st.ppid == second.pid()
+		return err == nil && st.ppid == second.Pid()
 	})
 	got, err := Parent(p)
-	if err != nil || got.PID != second.pid() {
-		t.Errorf("got %+v, %v, want the adopter %d: the package comment says so", got, err, second.pid())
+	if err != nil || got.PID != second.Pid() {
+		t.Errorf("got %+v, %v, want the adopter %d: the package comment says so", got, err, second.Pid())
 	}
-	adopter.kill()
+	adopter.Kill()
 }
 
 func TestParentIsTheShell(t *testing.T) {
-	l, path := listen(t)
+	l, path := role.Listen(t)
 	kubectl := start(t, "shell="+path, "wait")
 	p := identify(t, l)
 	got, err := Parent(p)
-	if err != nil || got.PID == kubectl.pid() {
-		t.Fatalf("got %+v, %v, want the shell below %d", got, err, kubectl.pid())
+	if err != nil || got.PID == kubectl.Pid() {
+		t.Fatalf("got %+v, %v, want the shell below %d", got, err, kubectl.Pid())
 	}
 }
 
 // A plugin that has changed its user since it was started by root.
 func TestParentOfAnotherUser(t *testing.T) {
-	needRoot(t)
-	l, path := listen(t)
+	role.NeedRoot(t)
+	l, path := role.Listen(t)
 	start(t, "setuid=4321", "connect="+path, "wait")
 	_, err := Parent(identify(t, l))
 	wantDenied(t, err, "the plugin runs as uid 4321, its parent", "not through sudo")
@@ -128,7 +129,7 @@ func TestFits(t *testing.T) {
 
 // The plugin's parent ends, and the plugin is given another, while the broker looks.
 func TestParentThatChanges(t *testing.T) {
-	l, path := listen(t)
+	l, path := role.Listen(t)
 	start(t, "plugin="+path, "wait")
 	p := identify(t, l)
 	child, err := childOf(p)
@@ -136,9 +137,9 @@ func TestParentThatChanges(t *testing.T) {
 		t.Fatal(err)
 	}
 	former := start(t, "say=ready", "wait")
-	former.line()
-	child.ppid, child.start = former.pid(), 1<<60
-	stale := &process{Process: Process{UID: p.UID, PID: former.pid()}, pidfd: -1}
+	former.Line()
+	child.ppid, child.start = former.Pid(), 1<<60
+	stale := &process{Process: Process{UID: p.UID, PID: former.Pid()}, pidfd: -1}
 	wantDenied(t, stale.inspect(p, child), "ended while the plugin asked", "")
 }
 

@@ -13,12 +13,13 @@ import (
 
 	"holdfast/internal/fault"
 	"holdfast/internal/peer"
+	"holdfast/test/role"
 )
 
 // plugin returns a process with a plugin, and the plugin as a peer.
-func plugin(t *testing.T, before ...string) (*worker, *peer.Peer) {
+func plugin(t *testing.T, before ...string) (*role.Process, *peer.Peer) {
 	t.Helper()
-	l, path := listen(t)
+	l, path := role.Listen(t)
 	w := start(t, append(before, "plugin="+path, "wait")...)
 	return w, identify(t, l)
 }
@@ -55,7 +56,7 @@ func TestIssueAndCheck(t *testing.T) {
 	if life := got.Expires.Sub(before); life < 10*time.Minute-time.Second || life > 10*time.Minute+time.Second {
 		t.Errorf("got %v to live, want 10m", life)
 	}
-	if h.Profile != "prod" || h.Process.PID != kubectl.pid() || h.Alive() != nil {
+	if h.Profile != "prod" || h.Process.PID != kubectl.Pid() || h.Alive() != nil {
 		t.Errorf("got %+v", h)
 	}
 	again, same := issue(t, tickets, p, "prod")
@@ -110,7 +111,7 @@ func TestTheProcessEnds(t *testing.T) {
 	tickets := table(t, Options{})
 	kubectl, p := plugin(t)
 	got, h := issue(t, tickets, p, "prod")
-	kubectl.kill()
+	kubectl.Kill()
 	_, err := tickets.Check(got.Token)
 	wantDenied(t, err, "has ended", "not by way of a shell")
 	wantDenied(t, h.Alive(), "has ended", "not by way of a shell")
@@ -129,7 +130,7 @@ func TestExpiry(t *testing.T) {
 		t.Fatal(err)
 	}
 	// No read brings it about.
-	until(t, "expired tickets leave", func() bool {
+	role.Until(t, "expired tickets leave", func() bool {
 		tickets.mu.Lock()
 		defer tickets.mu.Unlock()
 		return len(tickets.holders) == 0 && len(tickets.processes) == 0
@@ -224,7 +225,7 @@ func TestLimits(t *testing.T) {
 			if e, ok := fault.AsError(err); !ok || e.Kind != fault.Busy || e.Hint == "" || e.RetryAfter == 0 {
 				t.Errorf("got %v, want busy with a hint", err)
 			}
-			first.kill() // its tickets make room
+			first.Kill() // its tickets make room
 			issue(t, tickets, q, "a")
 		})
 	}
@@ -262,11 +263,11 @@ func TestPIDReuse(t *testing.T) {
 	got, h := issue(t, tickets, p, "prod")
 	successor, q := plugin(t)
 	pidfd := h.process.pidfd
-	kubectl.kill()
+	kubectl.Kill()
 	// From here the table is as it would be had the successor got the old pid.
-	tickets.processes[successor.pid()], h.process.PID = h.process, successor.pid()
-	h.Process.PID = successor.pid()
-	delete(tickets.processes, kubectl.pid())
+	tickets.processes[successor.Pid()], h.process.PID = h.process, successor.Pid()
+	h.Process.PID = successor.Pid()
+	delete(tickets.processes, kubectl.Pid())
 	_, err := tickets.Check(got.Token)
 	wantDenied(t, err, "has ended", "not by way of a shell")
 	fresh, other := issue(t, tickets, q, "prod")
