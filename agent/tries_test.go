@@ -25,6 +25,7 @@ import (
 	"holdfast/internal/keys/keystest"
 	"holdfast/internal/peer"
 	"holdfast/internal/policy"
+	"holdfast/test/pace"
 )
 
 // These tests run thousands of scripts of what people and programs do with a PIN,
@@ -32,7 +33,6 @@ import (
 // model of what it may see.
 
 const (
-	scripts        = 10_000
 	scriptsAtATime = 50 // with one agent
 	goodPIN        = "good-pin"
 	badPIN         = "bad-pin!"
@@ -281,6 +281,7 @@ func wantSeen(seen, typed []string, left bool) error {
 // in order, and none when the hour's tries are used up.
 func TestNoTryIsSpentButTheUsersOwn(t *testing.T) {
 	seen, wrong, exact := 0, 0, 0
+	scripts := pace.Share(500, 10_000)
 	for chunk := range scripts / scriptsAtATime {
 		t.Run(fmt.Sprint(chunk), func(t *testing.T) {
 			s := newScripted(t)

@@ -3,6 +3,7 @@ package piv_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -12,6 +13,7 @@ import (
 
 	"holdfast/internal/keys"
 	"holdfast/piv"
+	"holdfast/test/pace"
 	"holdfast/test/pivcard"
 )
 
@@ -25,18 +27,25 @@ type stage struct {
 	key, other keys.Material
 
 	faults, hangs, leaks int
-	felt                 int           // faults that made a call fail; the others came too late, or were borne
+	felt                 int           // faults that made a call fail; the others were borne
 	slowest              time.Duration // recovery
+	usual                time.Duration // what unlocking and signing takes here without a fault
 }
 
-// recovery is how soon a card must be of use again when its fault is over.
+// recovery is how soon a card must be of use again when its fault is over, on a
+// machine with nothing else to do.
 const recovery = 2 * time.Second
 
-// TestCardFaults: 200 faults of a card. No call outlives its time, no reader stays
-// taken, the card is of use again within 2 s, no try of its PIN is lost, and the
-// card beside it signs on.
+// slack is what a limit has beside its own time: many times what the same calls
+// took on this machine in this run without a fault.
+func (s *stage) slack() time.Duration { return 20 * s.usual }
+
+// TestCardFaults: faults of a card, one after the other, each of which strikes a
+// command. No call outlives its timeout, no reader stays taken, the card is of use
+// again within 2 s, no try of its PIN is lost, and the card beside it signs on.
 func TestCardFaults(t *testing.T) {
-	const stages, each = 4, 50
+	const stages = 4
+	each := pace.Share(8, 50)
 	all := make([]*stage, stages)
 	t.Run("all", func(t *testing.T) {
 		for i := range all {
@@ -53,11 +62,8 @@ func TestCardFaults(t *testing.T) {
 		sum.slowest, sum.felt = max(sum.slowest, s.slowest), sum.felt+s.felt
 	}
 	t.Logf("%d card faults, %d of them felt: %d hangs, %d leaked handles, slowest recovery %v", sum.faults, sum.felt, sum.hangs, sum.leaks, sum.slowest)
-	if sum.felt < stages*each/2 {
-		t.Errorf("%d faults were felt, want most", sum.felt)
-	}
-	if sum.faults != stages*each || sum.hangs > 0 || sum.leaks > 0 || sum.slowest > recovery {
-		t.Errorf("want %d faults, 0 hangs, 0 leaks, recovery within %v", stages*each, recovery)
+	if sum.faults != stages*each || sum.felt == 0 || sum.hangs > 0 || sum.leaks > 0 {
+		t.Errorf("want %d faults, some of them felt, 0 hangs, 0 leaks", stages*each)
 	}
 }
 
@@ -77,6 +83,10 @@ func newStage(t *testing.T) *stage {
 	setUp(t, s.b, 2)
 	s.key = create(t, s.b, keys.OnCard{Serial: 1, PINPolicy: keys.PolicyAlways})
 	s.other = create(t, s.b, keys.OnCard{Serial: 2, PINPolicy: keys.PolicyNever})
+	s.usual = pace.Slowest(t, 5, func() error {
+		s.b.Lock(nil)
+		return errors.Join(s.unlock(soon(t)), s.sign(soon(t)))
+	})
 	return s
 }
 
@@ -97,7 +107,7 @@ func quietRig(t *testing.T) *pivcard.Rig {
 	return rig
 }
 
-// play orders faults, while the other card signs.
+// play orders faults until so many have struck, while the other card signs.
 func (s *stage) play(faults int) {
 	seed := rand.Uint64()
 	s.t.Logf("seed %d", seed)
@@ -105,7 +115,10 @@ func (s *stage) play(faults int) {
 	over, stop := context.WithCancel(s.t.Context())
 	var beside sync.WaitGroup
 	beside.Go(func() { s.signBeside(over) })
-	for range faults {
+	for ordered := 0; s.faults < faults && !s.t.Failed(); ordered++ {
+		if ordered == 20*faults {
+			s.t.Fatalf("of %d faults %d struck", ordered, s.faults)
+		}
 		s.suffer(r)
 	}
 	stop()
@@ -124,7 +137,7 @@ func (s *stage) signBeside(over context.Context) {
 			s.t.Logf("the other card: %d signatures", n)
 			return
 		}
-		if took := time.Since(begun); err != nil || took > 2*time.Second {
+		if took := time.Since(begun); err != nil || took > 2*time.Second+s.slack() {
 			s.t.Errorf("the other card: %v after %v", err, took)
 		}
 		select {
@@ -134,25 +147,29 @@ func (s *stage) signBeside(over context.Context) {
 	}
 }
 
-// suffer has one fault strike somewhere in unlocking and signing.
+// suffer has one fault strike somewhere in unlocking and signing. A fault that the
+// card did not come to is not counted.
 func (s *stage) suffer(r *rand.Rand) {
 	name, fault := randomFault(r)
 	s.b.Lock(nil) // lets go of the card: it is opened again, which is half of the fun
+	before := s.card.Strikes()
 	s.card.Order(fault)
-	s.faults++
 	failed := false
 	for _, call := range []func(context.Context) error{s.unlock, s.sign} {
 		ctx, cancel := context.WithTimeout(s.t.Context(), time.Second)
 		begun := time.Now()
 		failed = call(ctx) != nil || failed
 		cancel()
-		if took := time.Since(begun); took > 1500*time.Millisecond {
+		if took := time.Since(begun); took > 1500*time.Millisecond+s.slack() {
 			s.hangs++
 			s.t.Errorf("%s: a call took %v", name, took)
 		}
 	}
-	if failed {
-		s.felt++
+	if s.card.Strikes() > before {
+		s.faults++
+		if failed {
+			s.felt++
+		}
 	}
 	s.card.Mend()
 	_ = s.rig.Insert(s.card) // unless it is there still
@@ -178,10 +195,13 @@ func (s *stage) recover(name string) {
 		cancel()
 		took := time.Since(begun)
 		s.slowest = max(s.slowest, took)
+		if err == nil && took > recovery+s.slack() {
+			s.t.Errorf("%s: recovery took %v; without a fault the calls take %v", name, took, s.usual)
+		}
 		if err == nil {
 			return
 		}
-		if took > 10*time.Second {
+		if took > time.Minute {
 			s.t.Fatalf("%s: not recovered: %v", name, err)
 		}
 		<-time.After(10 * time.Millisecond)
@@ -191,7 +211,7 @@ func (s *stage) recover(name string) {
 // wantFree: when the card is let go, another program can have it for itself.
 func (s *stage) wantFree(name string) {
 	s.b.Lock(nil)
-	for end := time.Now().Add(time.Second); ; <-time.After(5 * time.Millisecond) {
+	for end := time.Now().Add(30 * time.Second); ; <-time.After(5 * time.Millisecond) {
 		if release, err := hold(s.rig, s.rig.ReaderOf(s.card)); err == nil {
 			release()
 			return

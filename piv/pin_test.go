@@ -15,6 +15,7 @@ import (
 	"holdfast/internal/fault"
 	"holdfast/internal/keys"
 	"holdfast/piv"
+	"holdfast/test/pace"
 	"holdfast/test/pivcard"
 )
 
@@ -206,7 +207,7 @@ func TestRealPINSequences(t *testing.T) {
 	seed := rand.Uint64()
 	r := rand.New(rand.NewPCG(seed, 0))
 	n := 0
-	for begun := time.Now(); time.Since(begun) < 20*time.Second; n++ {
+	for begun, d := time.Now(), pace.Share(3*time.Second, 20*time.Second); time.Since(begun) < d; n++ {
 		b.Lock(nil)
 		card.SetPINLeft(3)
 		card.SetPUKLeft(3)

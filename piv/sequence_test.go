@@ -11,6 +11,7 @@ import (
 	"holdfast/internal/keys"
 	"holdfast/piv"
 	"holdfast/piv/wire"
+	"holdfast/test/pace"
 )
 
 // A sequence is a person, and what may happen to the card meanwhile, as a model:
@@ -34,7 +35,7 @@ type sequence struct {
 // are unlocked.
 func TestPINSequences(t *testing.T) {
 	t.Parallel()
-	const total = 10_000
+	total := pace.Share(400, 10_000)
 	s := newScript(t)
 	b := s.open(t)
 	q := &sequence{t: t, s: s, b: b}

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"holdfast/test/pace"
+
 	"go.uber.org/goleak"
 )
 
@@ -57,14 +59,16 @@ func change(dir string) error {
 
 // TestKill kills such a process at some moment, many times on one directory, and
 // wants each key to be as it was acknowledged, or as the change in flight would
-// have made it: old or new, and never neither.
+// have made it: old or new, and never neither. It goes on until so many
+// kills have hit a change.
 func TestKill(t *testing.T) {
-	const kills = 200
+	hits := pace.Share(20, 100)
 	dir := quick(t)
 	rng := rand.New(rand.NewPCG(3, 4))
 	acked := map[string]uint64{}
 	changes, inFlight := 0, 0
-	for round := range kills {
+	round := 0
+	for ; inFlight < hits && round < 20*hits; round++ {
 		name, old, next := runAndKill(t, dir, acked, &changes, rng.IntN(4), time.Duration(rng.IntN(1500))*time.Microsecond)
 		s := open(t, dir)
 		clean(t, s)
@@ -85,9 +89,9 @@ func TestKill(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	t.Logf("%d kills, %d of them within a change, %d changes acknowledged", kills, inFlight, changes)
-	if inFlight < kills/4 || changes < kills {
-		t.Error("too few kills hit a change for this test to say anything")
+	t.Logf("%d kills, %d of them within a change, %d changes acknowledged", round, inFlight, changes)
+	if inFlight < hits || changes == 0 {
+		t.Errorf("%d of %d kills hit a change, want %d, beside changes that were acknowledged", inFlight, round, hits)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"holdfast/internal/fault"
 	"holdfast/internal/keys"
 	"holdfast/piv/wire"
+	"holdfast/test/pace"
 	"holdfast/test/pivcard"
 )
 
@@ -134,11 +135,11 @@ func TestSetUpCutOff(t *testing.T) {
 		name     string
 		firmware pivcard.Firmware
 		cut      func(d *desk, r wire.Request, n int) bool
-		step     int // pcscd takes a second to notice that a card has gone
+		step     int
 	}{
-		{"killed", pivcard.Firmware{5, 4, 3}, killAt, 1},
-		{"killed, old", pivcard.Firmware{4, 3, 5}, killAt, 1},
-		{"pulled", pivcard.Firmware{5, 4, 3}, pullAt, 3},
+		{"killed", pivcard.Firmware{5, 4, 3}, killAt, pace.Share(4, 1)},
+		{"killed, old", pivcard.Firmware{4, 3, 5}, killAt, pace.Share(4, 1)},
+		{"pulled", pivcard.Firmware{5, 4, 3}, pullAt, pace.Share(7, 3)}, // pcscd takes a second to notice that a card has gone
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/google/go-tpm/tpm2"
+	"golang.org/x/sys/unix"
 
 	"holdfast/internal/agentwire"
 	"holdfast/internal/fault"
@@ -34,16 +35,16 @@ func TestIdleAndSlowCallers(t *testing.T) {
 	a.Open()
 	c := connect(t, a)
 	k := create(t, c, agentwire.CreateKeyParameters{Name: "k"})
-	alone := latencies(t, 50, func() error { return sign(within(t, callLimit), c, k) })
+	alone := latencies(t, 50, func() error { return sign(within(t, failed), c, k) })
 
-	var idle []net.Conn
+	var idle []*net.UnixConn
 	for range 1000 {
 		conn, err := a.DialAs(otherUID)
 		if err != nil {
 			t.Fatalf("connection %d: %v", len(idle), err)
 		}
 		defer conn.Close()
-		idle = append(idle, conn)
+		idle = append(idle, conn.(*net.UnixConn))
 	}
 	begun := time.Now()
 	slow, err := a.DialAs(otherUID + 1)
@@ -61,18 +62,18 @@ func TestIdleAndSlowCallers(t *testing.T) {
 		}
 		closed <- time.Since(begun)
 	}()
-	busy := latencies(t, 50, func() error { return sign(within(t, callLimit), c, k) })
+	busy := latencies(t, 50, func() error { return sign(within(t, failed), c, k) })
 	took := <-closed
-	if took > 7*time.Second {
-		t.Errorf("a request in pieces was read for %v, want at most 5 s and a little", took)
+	if limit := 7*time.Second + slackFactor*alone[len(alone)-1]; took > limit {
+		t.Errorf("a request in pieces was read for %v, want at most 5 s and a little, %v", took, limit)
 	}
-	if refused := closedOf(idle); refused == 0 || refused == len(idle) {
+	if refused := closedOf(t, idle); refused == 0 || refused == len(idle) {
 		t.Errorf("%d of %d idle connections were refused, want those above the limit of a uid", refused, len(idle))
 	} else {
 		t.Logf("%d of %d idle connections refused; slow caller closed after %v", refused, len(idle), took)
 	}
 	checkSlower(t, alone, busy)
-	poll(t, "the end of the idle connections", 40*time.Second, func() bool { return closedOf(idle) == len(idle) })
+	poll(t, "the end of the idle connections", failed, func() bool { return closedOf(t, idle) == len(idle) })
 }
 
 // everybody is a policy that lets every uid, root included, make and use keys.
@@ -97,12 +98,27 @@ func systemArgs(t *testing.T, dir string) []string {
 }
 
 // closedOf counts the connections that the agent has closed.
-func closedOf(conns []net.Conn) int {
+func closedOf(t *testing.T, conns []*net.UnixConn) int {
+	t.Helper()
 	n := 0
 	for _, conn := range conns {
-		_ = conn.SetReadDeadline(time.Now().Add(time.Microsecond))
-		if _, err := conn.Read(make([]byte, 1)); err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
-			n++
+		raw, err := conn.SyscallConn()
+		if err != nil {
+			t.Fatal(err)
+		}
+		// Not a read with a deadline: one that has passed before the read begins
+		// hides the end of the connection.
+		err = raw.Control(func(fd uintptr) {
+			got, err := 1, error(nil)
+			for got > 0 && err == nil {
+				got, _, err = unix.Recvfrom(int(fd), make([]byte, 4096), unix.MSG_DONTWAIT)
+			}
+			if !errors.Is(err, unix.EAGAIN) {
+				n++
+			}
+		})
+		if err != nil {
+			t.Fatal(err)
 		}
 	}
 	return n
@@ -135,12 +151,13 @@ func checkSlower(t *testing.T, alone, busy []time.Duration) {
 }
 
 // A device as slow as many chips, and what one caller may cost another there
-// (figure G14 of the project's goals). The worst wait has room for a machine that
-// is busy elsewhere; without fair turns it would be 256 signatures, or 13 s.
+// (figure G14 of the project's goals), as multiples of what the caller waits for
+// when it is alone on the same machine. Without fair turns it would wait for 256
+// signatures, or 13 s.
 const (
 	slowSign     = 50 * time.Millisecond
-	politeMedian = 250 * time.Millisecond
-	politeWorst  = time.Second
+	politeMedian = 5
+	politeWorst  = 20
 	flooders     = 310
 )
 
@@ -156,17 +173,18 @@ func TestFlood(t *testing.T) {
 	c := connect(t, a)
 	k := create(t, c, agentwire.CreateKeyParameters{Name: "k"})
 	proxy.SetDelay(tpm2.TPMCCSign, slowSign)
+	alone := latencies(t, 10, func() error { return sign(within(t, failed), c, k) })[5]
 	f := startFlood(t, a)
-	poll(t, "the first refusal of the flooder", 20*time.Second, func() bool { return f.count(string(fault.Busy)) > 0 })
+	poll(t, "the first refusal of the flooder", failed, func() bool { return f.count(string(fault.Busy)) > 0 })
 
 	var waits []time.Duration
-	key, err := c.Key(within(t, callLimit), k.Name)
+	key, err := c.Key(within(t, failed), k.Name)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for range 20 {
 		start := time.Now()
-		if err := signWith(within(t, callLimit), key, k); err != nil {
+		if err := signWith(within(t, failed), key, k); err != nil {
 			t.Fatalf("the polite caller: %v", err)
 		}
 		waits = append(waits, time.Since(start))
@@ -174,8 +192,8 @@ func TestFlood(t *testing.T) {
 	}
 	f.end()
 	slices.Sort(waits)
-	if waits[10] > politeMedian || waits[19] > politeWorst {
-		t.Errorf("the polite caller waited %v, and once %v; want at most %v and %v", waits[10], waits[19], politeMedian, politeWorst)
+	if waits[10] > politeMedian*alone || waits[19] > politeWorst*alone {
+		t.Errorf("the polite caller waited %v, and once %v; alone it waits %v, want at most %d and %d times that", waits[10], waits[19], alone, politeMedian, politeWorst)
 	}
 	for name, n := range f.bad {
 		if name != string(fault.Busy) && name != string(fault.Deadline) {
@@ -274,13 +292,13 @@ func TestNothingLeaks(t *testing.T) {
 	a.Open()
 	round := func(n int) {
 		for range n {
-			if err := sign(within(t, callLimit), c, k); err != nil {
+			if err := sign(within(t, failed), c, k); err != nil {
 				t.Fatal(err)
 			}
 			abuse(t, a)
 		}
 		tpm.Reset()
-		if err := sign(within(t, callLimit), c, k); err != nil {
+		if err := sign(within(t, failed), c, k); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -296,11 +314,12 @@ func TestNothingLeaks(t *testing.T) {
 	t.Logf("before %+v, after 500 rounds %+v", before, after)
 }
 
-// settled waits until the connections of the past are gone, at most a second.
+// settled waits until the connections of the past are gone: a second, and longer
+// while there are more descriptors than wanted.
 func settled(t *testing.T, a *daemon.Agent, want daemon.Usage) daemon.Usage {
 	t.Helper()
 	usage := a.Usage()
-	for deadline := time.Now().Add(time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+	for begun := time.Now(); time.Since(begun) < time.Second || usage.Descriptors > want.Descriptors && want.Descriptors > 0 && time.Since(begun) < failed; time.Sleep(20 * time.Millisecond) {
 		if usage = a.Usage(); want.Descriptors > 0 && usage.Descriptors <= want.Descriptors {
 			break
 		}

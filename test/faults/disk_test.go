@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -38,8 +37,8 @@ func TestDiskFull(t *testing.T) {
 	for pages := range 8 {
 		name := fmt.Sprintf("k%d", pages)
 		fill(t, filepath.Join(state, "ballast"), pages*os.Getpagesize())
-		_, err := c.CreateKey(within(t, 10*time.Second), agentwire.CreateKeyParameters{Name: name, Purpose: string(keys.TLSClient)})
-		if err := sign(within(t, 5*time.Second), c, old); err != nil {
+		_, err := c.CreateKey(within(t, failed), agentwire.CreateKeyParameters{Name: name, Purpose: string(keys.TLSClient)})
+		if err := sign(within(t, failed), c, old); err != nil {
 			t.Errorf("%d pages free: the old key: %v", pages, err)
 		}
 		if err == nil {
@@ -57,12 +56,12 @@ func TestDiskFull(t *testing.T) {
 		a.Stop()
 		a = start()
 		c = connect(t, a)
-		k, found := c.GetKey(within(t, 5*time.Second), name)
+		k, found := c.GetKey(within(t, failed), name)
 		if (err == nil) != (found == nil) {
 			t.Errorf("%d pages free: create said %v, and after a restart the key is there: %v", pages, err, found)
 		}
 		if found == nil {
-			if err := sign(within(t, 5*time.Second), c, k); err != nil {
+			if err := sign(within(t, failed), c, k); err != nil {
 				t.Errorf("%d pages free: %v", pages, err)
 			}
 		}
@@ -88,7 +87,7 @@ func TestAuditDiskFull(t *testing.T) {
 	fill(t, ballast, 0)
 	var err error
 	for range 500 { // the last page of the log has room left
-		if err = sign(within(t, 5*time.Second), c, k); err != nil {
+		if err = sign(within(t, failed), c, k); err != nil {
 			break
 		}
 	}
@@ -98,10 +97,10 @@ func TestAuditDiskFull(t *testing.T) {
 	if err := os.Remove(ballast); err != nil {
 		t.Fatal(err)
 	}
-	if err := sign(within(t, 5*time.Second), c, k); err != nil {
+	if err := sign(within(t, failed), c, k); err != nil {
 		t.Errorf("with room for the log again: %v\n%s", err, a.Log())
 	}
-	if _, err := c.VerifyAudit(within(t, 5*time.Second)); err != nil {
+	if _, err := c.VerifyAudit(within(t, failed)); err != nil {
 		t.Errorf("the log after the disk was full: %v", err)
 	}
 }

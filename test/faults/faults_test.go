@@ -18,7 +18,22 @@ import (
 	"holdfast/internal/agentwire"
 	"holdfast/internal/keys"
 	"holdfast/test/daemon"
+	"holdfast/test/pace"
 )
+
+// failed bounds the waits that end a test which has failed.
+const failed = time.Minute
+
+// slackFactor is how many times what a call takes here a limit has beside its own
+// time.
+const slackFactor = 20
+
+// slack returns what a limit has beside its own time: many times what f takes, the
+// slowest of some calls, on this machine in this run while nothing is broken.
+func slack(t *testing.T, f func() error) time.Duration {
+	t.Helper()
+	return slackFactor * pace.Slowest(t, 5, f)
+}
 
 func TestMain(m *testing.M) {
 	code := m.Run()
@@ -60,7 +75,7 @@ func create(t *testing.T, c *client.Client, p agentwire.CreateKeyParameters) age
 	if p.Purpose == "" {
 		p.Purpose = string(keys.TLSClient)
 	}
-	k, err := c.CreateKey(within(t, 30*time.Second), p)
+	k, err := c.CreateKey(within(t, failed), p)
 	if err != nil {
 		t.Fatalf("create %s: %v", p.Name, err)
 	}

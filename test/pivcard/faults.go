@@ -27,6 +27,7 @@ func (o *occasion) run() []byte { return o.card.run(o.raw, o.gone) }
 // orders are the faults that are still to come.
 type orders struct {
 	faults  []*Fault
+	strikes int
 	hung    chan struct{} // closed by Release
 	spoil   bool          // signatures are to be wrong
 	endless bool          // GET RESPONSE always says that there is more
@@ -134,6 +135,14 @@ func (c *Card) Order(f Fault) {
 	c.faults = append(c.faults, &f)
 }
 
+// Strikes returns how many faults have struck since the card was made: a fault that
+// was ordered has struck when the number has grown.
+func (c *Card) Strikes() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.strikes
+}
+
 // Mend takes all faults back and releases a card that hangs. The state of the
 // card stays: tries, keys, forged statements.
 func (c *Card) Mend() {
@@ -180,6 +189,7 @@ func (o *orders) struck(raw []byte) *Fault {
 			f.pass--
 			continue
 		}
+		o.strikes++
 		if !f.lasting {
 			o.faults = slices.Delete(o.faults, i, i+1)
 		}
