@@ -3,6 +3,7 @@
 
 GO          = test/go
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
+VULNCHECK   = golang.org/x/vuln/cmd/govulncheck@v1.1.4
 NFPM        = github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.44.0
 
 # The product binaries. They are static, and need no C compiler, but for the
@@ -22,6 +23,20 @@ DEBVERSION := $(shell echo $(VERSION) | sed "s/^v\([0-9]\)/\1/;t end;s/^/0~$(DAT
 # How long each fuzz target runs under `make fuzz`.
 FUZZTIME = 20s
 
+# How often `make stress` runs the tests, and which: packages, or one test, as in
+# STRESS_RUN='holdfast/piv TestCardFaults'.
+N          = 10
+PACKAGES   = ./...
+STRESS_RUN =
+
+# Runs a command and leaves no process and no directory behind.
+RUN = build/test/run
+
+# What `make quick` leaves to `make test`: packages whose tests start real agents,
+# brokers, cards or desktops, kill them or wait for them.
+LONG = agent agent/store agent/prompt agent/logind piv piv/holdfast-piv tpm client/broker client/broker/proxy \
+	client/broker/minted client/exchange/kubernetes/signin client/holdfast systemd test/faults test/pivcard test/script
+
 # The working copy may belong to another user than the one who builds.
 export GOFLAGS := $(GOFLAGS) -buildvcs=false
 
@@ -31,7 +46,7 @@ MAKEFLAGS  += --no-print-directory
 .DEFAULT_GOAL = help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help version setup go build test race lint kubernetes kube fuzz bench demo demo-piv demo-kubernetes man deb repro clean
+.PHONY: help version setup go run build test quick race soak stress lint vuln kubernetes kube fuzz bench demo demo-piv demo-kubernetes man deb repro clean
 
 # The Kubernetes tests are a module of their own. They are built with the flags of
 # the Kubernetes programs, so that what both compile is compiled once.
@@ -55,8 +70,10 @@ build: go ## the binaries into build/bin; static, but for holdfast-piv
 	CGO_ENABLED=1 $(GO) build -trimpath -ldflags "$(LDFLAGS)" -o build/bin/ $(PIV)
 
 test: setup ## everything that must hold before a commit; .ci/run calls this
-	@echo "== gofmt, vet, staticcheck"
+	@echo "== gofmt, go mod tidy, vet, staticcheck"
 	@$(MAKE) lint
+	@echo "== known vulnerabilities"
+	@$(MAKE) vuln
 	@echo "== tests, examples and fuzz seeds, with the race detector"
 	@$(MAKE) race
 	@echo "== two builds in different places give the same bytes"
@@ -70,39 +87,58 @@ test: setup ## everything that must hold before a commit; .ci/run calls this
 	@$(MAKE) demo-piv
 	@$(MAKE) demo-kubernetes
 
-race: go ## the Go tests, with the race detector
-	@test/kube/build kubectl >/dev/null
-	$(GO) test -race -timeout 10m ./...
+quick: run lint ## lint and the short tests, without the race detector: the inner loop
+	$(RUN) $(GO) test $$($(GO) list ./... | grep -vxE "holdfast/($$(echo $(LONG) | tr ' ' '|'))")
 
-lint: go ## gofmt, vet and staticcheck
+race: run ## the Go tests, with the race detector
+	@test/kube/build kubectl >/dev/null
+	$(RUN) $(GO) test -race -timeout 10m ./...
+
+soak: setup run ## the Go tests with every random sequence at its full length; half an hour
+	@test/kube/build kubectl >/dev/null
+	HOLDFAST_SOAK=1 $(RUN) $(GO) test -race -count=1 -timeout 60m ./...
+
+stress: setup run kubernetes ## the tests N times (10) beside busy processes; each red test with its count
+	@$(GO) build -o build/test/ ./test/stress
+	@$(RUN) build/test/stress -n $(N) -packages "$(PACKAGES)" -run "$(STRESS_RUN)"
+
+run: go
+	@$(GO) build -o build/test/ ./test/run
+
+lint: go ## gofmt, go mod tidy, vet and staticcheck
 	@unformatted=$$("$$($(GO) env GOROOT)/bin/gofmt" -l .); \
 	if [ -n "$$unformatted" ]; then echo "gofmt would change:" $$unformatted; exit 1; fi
+	$(GO) mod tidy -diff
 	$(GO) vet ./...
 	$(GO) run $(STATICCHECK) ./...
+	$(KUBE) mod tidy -diff
 	$(KUBE) vet ./...
 	$(KUBE) run $(STATICCHECK) ./...
+
+vuln: go ## a scan for known vulnerabilities, where the database is reachable
+	@test/vuln $(VULNCHECK)
 
 kubernetes: go ## kubectl, kube-apiserver and their like, into the user's cache; minutes, the first time
 	@test/kube/build
 
-kube: kubernetes ## stock Kubernetes clients against a real control plane
-	$(KUBE) test -parallel 6 -timeout 10m ./...
+kube: run kubernetes ## stock Kubernetes clients against a real control plane
+	$(RUN) sh -c '$(KUBE) test -parallel 6 -timeout 10m ./...'
 
-fuzz: go ## each fuzz target for FUZZTIME (20s)
-	@test/fuzz $(FUZZTIME)
+fuzz: run ## each fuzz target for FUZZTIME (20s)
+	@$(RUN) test/fuzz $(FUZZTIME)
 
-bench: setup kubernetes ## the figures, one `name value unit` per line; JSON to $BENCH_OUT
-	@$(GO) run ./test/bench
-	@$(KUBE) run ./bench -append
+bench: setup run kubernetes ## the figures, one `name value unit` per line; JSON to $BENCH_OUT
+	@$(RUN) $(GO) run ./test/bench
+	@$(RUN) sh -c '$(KUBE) run ./bench -append'
 
-demo: setup build ## a mutual-TLS login with a key that cannot leave its TPM
-	@test/demo
+demo: setup run build ## a mutual-TLS login with a key that cannot leave its TPM
+	@$(RUN) test/demo
 
-demo-piv: setup build ## the same with a key on a YubiKey; here a card of software behind the real pcscd
-	@test/demo-piv
+demo-piv: setup run build ## the same with a key on a YubiKey; here a card of software behind the real pcscd
+	@$(RUN) test/demo-piv
 
-demo-kubernetes: setup build kubernetes ## kubectl with a key that cannot leave its TPM
-	@test/demo-kubernetes
+demo-kubernetes: setup run build kubernetes ## kubectl with a key that cannot leave its TPM
+	@$(RUN) test/demo-kubernetes
 
 man: build ## the manual pages, compressed, and shell completions, into build/
 	@mkdir -p build/man build/completions
@@ -115,8 +151,8 @@ deb: build man ## a Debian package, into build/
 		$(GO) run $(NFPM) package --config packaging/nfpm.yaml --packager deb --target build/
 	dpkg-deb --contents build/holdfast_$(DEBVERSION)_*.deb
 
-repro: go ## build twice, in different directories, and compare
-	@test/repro $(BINARIES) $(PIV)
+repro: run ## build twice, in different directories, and compare
+	@$(RUN) test/repro $(BINARIES) $(PIV)
 
 clean: ## remove build/
 	rm -rf build
