@@ -4,7 +4,7 @@ import (
 	"maps"
 	"slices"
 
-	"go.yaml.in/yaml/v3"
+	"holdfast/internal/strictyaml"
 )
 
 // A dialect is what the policies of one program can say. Agent and broker share
@@ -14,8 +14,8 @@ type dialect struct {
 	program    string // as errors name it
 	operations []Operation
 	groups     map[string]operationSet // the words that stand for several operations
-	words      func(*parser, *rule) map[string]func(*yaml.Node)
-	check      func(*parser, *yaml.Node, *rule, map[string]*yaml.Node)
+	words      func(*parser, *rule) map[string]func(*strictyaml.Node)
+	check      func(*parser, *strictyaml.Node, *rule, map[string]*strictyaml.Node)
 }
 
 func agentDialect() dialect {
@@ -60,50 +60,50 @@ func (d dialect) vocabulary() []Operation {
 }
 
 // agentWords are the words of an agent's rules about what is asked for.
-func (p *parser) agentWords(r *rule) map[string]func(*yaml.Node) {
-	return map[string]func(*yaml.Node){
-		"keys":      func(n *yaml.Node) { r.keys = list(p, n, p.keyPattern) },
-		"owner":     func(n *yaml.Node) { r.owner = p.owner(n) },
-		"socket":    func(n *yaml.Node) { r.socket = p.socket(n) },
-		"for-uids":  func(n *yaml.Node) { r.forUIDs = list(p, n, p.id) },
-		"for-users": func(n *yaml.Node) { r.forUsers = list(p, n, p.user) },
-		"for-units": func(n *yaml.Node) { r.forUnits = list(p, n, p.unit) },
+func (p *parser) agentWords(r *rule) map[string]func(*strictyaml.Node) {
+	return map[string]func(*strictyaml.Node){
+		"keys":      func(n *strictyaml.Node) { r.keys = list(p, n, p.keyPattern) },
+		"owner":     func(n *strictyaml.Node) { r.owner = p.owner(n) },
+		"socket":    func(n *strictyaml.Node) { r.socket = p.socket(n) },
+		"for-uids":  func(n *strictyaml.Node) { r.forUIDs = list(p, n, p.id) },
+		"for-users": func(n *strictyaml.Node) { r.forUsers = list(p, n, p.user) },
+		"for-units": func(n *strictyaml.Node) { r.forUnits = list(p, n, p.unit) },
 	}
 }
 
-func (p *parser) checkAgentRule(node *yaml.Node, r *rule, found map[string]*yaml.Node) {
+func (p *parser) checkAgentRule(node *strictyaml.Node, r *rule, found map[string]*strictyaml.Node) {
 	aboutKeys := found["keys"] != nil || found["owner"] != nil
 	switch {
 	case aboutKeys && r.operations != keyed|keyless && r.operations&keyless != 0:
-		p.fault(node, "list-cards, manage-cards, status and audit concern no key: give them a rule without keys and owner")
+		p.Errorf(node, "list-cards, manage-cards, status and audit concern no key: give them a rule without keys and owner")
 	case found["allow"] != nil && found["owner"] == nil && r.operations&keyed != 0:
-		p.fault(node, "the rule does not say whose keys: owner: self, machine, any or a uid")
+		p.Errorf(node, "the rule does not say whose keys: owner: self, machine, any or a uid")
 	}
 	for _, word := range []string{"for-uids", "for-users", "for-units"} {
 		switch {
 		case found[word] == nil:
 			continue
 		case r.operations&^reported != 0:
-			p.fault(found[word], "%s goes with sign-tls-client and unlock alone: nothing else is asked for on behalf of somebody", word)
+			p.Errorf(found[word], "%s goes with sign-tls-client and unlock alone: nothing else is asked for on behalf of somebody", word)
 		case found["deny"] != nil && found["anyone"] != nil:
-			p.fault(found[word], "who reports nobody may ask for anybody, so this rule would deny everyone: name those who report instead of anyone")
+			p.Errorf(found[word], "who reports nobody may ask for anybody, so this rule would deny everyone: name those who report instead of anyone")
 		}
 		return
 	}
 }
 
 // brokerWords are the words of a broker's rules about what is asked for.
-func (p *parser) brokerWords(r *rule) map[string]func(*yaml.Node) {
-	return map[string]func(*yaml.Node){
-		"profiles": func(n *yaml.Node) { r.profiles = list(p, n, p.profilePattern) },
+func (p *parser) brokerWords(r *rule) map[string]func(*strictyaml.Node) {
+	return map[string]func(*strictyaml.Node){
+		"profiles": func(n *strictyaml.Node) { r.profiles = list(p, n, p.profilePattern) },
 	}
 }
 
-func (p *parser) checkBrokerRule(node *yaml.Node, r *rule, found map[string]*yaml.Node) {
+func (p *parser) checkBrokerRule(node *strictyaml.Node, r *rule, found map[string]*strictyaml.Node) {
 	switch {
 	case found["profiles"] != nil && r.operations != credentials|setOf(Status) && r.operations&keyless != 0:
-		p.fault(node, "status concerns no profile: give it a rule without profiles")
+		p.Errorf(node, "status concerns no profile: give it a rule without profiles")
 	case found["allow"] != nil && found["profiles"] == nil && r.operations&credentials != 0:
-		p.fault(node, "the rule does not say which profiles: profiles: [NAME], or [\"*\"] for all")
+		p.Errorf(node, "the rule does not say which profiles: profiles: [NAME], or [\"*\"] for all")
 	}
 }

@@ -1,20 +1,18 @@
 package policy
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"os"
 	"slices"
 	"strings"
 
-	"go.yaml.in/yaml/v3"
-
 	"holdfast/internal/peer"
+	"holdfast/internal/strictyaml"
 )
 
 // MaxFile is the size of the largest policy file, in bytes.
-const MaxFile = 1 << 20
+const MaxFile = strictyaml.MaxFile
 
 // Names tells which numbers the users and groups in a policy have. A
 // *peer.Names is one.
@@ -66,53 +64,55 @@ func ParseBrokerWith(names Names, name string, data []byte) (*Policy, error) {
 }
 
 func (d dialect) parse(names Names, name string, data []byte) (*Policy, error) {
-	if len(data) > MaxFile {
-		return nil, fmt.Errorf("%s: longer than %d bytes", name, MaxFile)
-	}
-	root, err := document(name, data)
+	r, root, err := strictyaml.Parse(name, data)
 	if err != nil {
 		return nil, err
 	}
-	p := &parser{file: name, names: names, dialect: d}
+	p := &parser{Reader: r, file: name, names: names, dialect: d}
 	policy := p.policy(root)
-	if len(p.faults) > 0 {
-		return nil, errors.Join(p.faults...)
+	if err := p.Err(); err != nil {
+		return nil, err
 	}
 	return policy, nil
 }
 
-// parser turns YAML nodes into rules and collects what is wrong with them.
+// parser turns YAML nodes into rules.
 type parser struct {
+	*strictyaml.Reader
 	file    string
 	names   Names
 	dialect dialect
-	faults  []error
 }
 
-// fault records what is wrong at a node. The parser goes on, to find the rest.
-func (p *parser) fault(at *yaml.Node, format string, args ...any) {
-	p.faults = append(p.faults, fmt.Errorf("%s:%d: %s", p.file, at.Line, fmt.Sprintf(format, args...)))
+// list reads a list and leaves out the items that are not right: they have been
+// reported.
+func list[T comparable](p *parser, node *strictyaml.Node, item func(*strictyaml.Node) (T, bool)) []T {
+	items, _ := strictyaml.List(p.Reader, node, "a list", item)
+	return items
 }
 
-func (p *parser) policy(root *yaml.Node) *Policy {
+func (p *parser) policy(root *strictyaml.Node) *Policy {
 	policy := &Policy{source: p.file}
-	var version, rules *yaml.Node
-	p.fields(root, "a policy", map[string]func(*yaml.Node){
-		"version":           func(n *yaml.Node) { version = n },
-		"accept-racy-units": func(n *yaml.Node) { policy.AcceptRacyUnits = p.boolean(n) },
-		"rules":             func(n *yaml.Node) { rules = n },
+	var version, rules *strictyaml.Node
+	found := p.Fields(root, "a policy", map[string]func(*strictyaml.Node){
+		"version":           func(n *strictyaml.Node) { version = n },
+		"accept-racy-units": func(n *strictyaml.Node) { policy.AcceptRacyUnits, _ = p.Bool(n, "") },
+		"rules":             func(n *strictyaml.Node) { rules = n },
 	})
+	if found == nil {
+		return nil
+	}
 	switch {
 	case version == nil:
-		p.fault(root, "version is missing; this program reads version: 1")
+		p.Errorf(root, "version is missing; this program reads version: 1")
 	case version.Tag != "!!int" || version.Value != "1":
-		p.fault(version, "version %s is not known; this program reads version: 1", quote(version))
+		p.Errorf(version, "version %s is not known; this program reads version: 1", strictyaml.Quote(version))
 	}
 	switch {
 	case rules == nil:
-		p.fault(root, "rules are missing")
-	case rules.Kind != yaml.SequenceNode || len(rules.Content) == 0:
-		p.fault(rules, "rules want a list of rules, each starting with \"- \"")
+		p.Errorf(root, "rules are missing")
+	case rules.Tag != "!!seq" || len(rules.Content) == 0:
+		p.Errorf(rules, "rules want a list of rules, each starting with \"- \"")
 	default:
 		policy.rules = p.rules(rules.Content)
 	}
@@ -122,33 +122,33 @@ func (p *parser) policy(root *yaml.Node) *Policy {
 // rules gives each rule its number, counted from 1 as a reader counts, and keeps
 // names apart: a decision that names one of two rules would send its reader to the
 // wrong one.
-func (p *parser) rules(nodes []*yaml.Node) []rule {
+func (p *parser) rules(nodes []*strictyaml.Node) []rule {
 	var rules []rule
 	for i, node := range nodes {
 		r := p.rule(node, i+1)
 		if slices.ContainsFunc(rules, func(other rule) bool { return other.name == r.name }) {
-			p.fault(node, "a rule named %q is there already", r.name)
+			p.Errorf(node, "a rule named %q is there already", r.name)
 		}
 		rules = append(rules, r)
 	}
 	return rules
 }
 
-func (p *parser) rule(node *yaml.Node, number int) rule {
+func (p *parser) rule(node *strictyaml.Node, number int) rule {
 	r := rule{name: fmt.Sprintf("#%d", number), where: fmt.Sprintf("%s:%d", p.file, node.Line)}
-	words := map[string]func(*yaml.Node){
-		"name":   func(n *yaml.Node) { r.name = p.ruleName(n) },
-		"allow":  func(n *yaml.Node) { r.allow, r.operations = true, p.operations(n) },
-		"deny":   func(n *yaml.Node) { r.operations = p.operations(n) },
-		"anyone": func(n *yaml.Node) { r.anyone = p.anyone(n) },
-		"uids":   func(n *yaml.Node) { r.uids = list(p, n, p.id) },
-		"users":  func(n *yaml.Node) { r.users = list(p, n, p.user) },
-		"gids":   func(n *yaml.Node) { r.gids = list(p, n, p.id) },
-		"groups": func(n *yaml.Node) { r.groups = list(p, n, p.group) },
-		"units":  func(n *yaml.Node) { r.units = list(p, n, p.unit) },
+	words := map[string]func(*strictyaml.Node){
+		"name":   func(n *strictyaml.Node) { r.name = p.ruleName(n) },
+		"allow":  func(n *strictyaml.Node) { r.allow, r.operations = true, p.operations(n) },
+		"deny":   func(n *strictyaml.Node) { r.operations = p.operations(n) },
+		"anyone": func(n *strictyaml.Node) { r.anyone = p.anyone(n) },
+		"uids":   func(n *strictyaml.Node) { r.uids = list(p, n, p.id) },
+		"users":  func(n *strictyaml.Node) { r.users = list(p, n, p.user) },
+		"gids":   func(n *strictyaml.Node) { r.gids = list(p, n, p.id) },
+		"groups": func(n *strictyaml.Node) { r.groups = list(p, n, p.group) },
+		"units":  func(n *strictyaml.Node) { r.units = list(p, n, p.unit) },
 	}
 	maps.Copy(words, p.dialect.words(p, &r))
-	found := p.fields(node, "a rule of "+p.dialect.program, words)
+	found := p.Fields(node, "a rule of "+p.dialect.program, words)
 	if found != nil {
 		p.checkRule(node, &r, found)
 	}
@@ -157,10 +157,10 @@ func (p *parser) rule(node *yaml.Node, number int) rule {
 
 // checkRule looks at what the fields of a rule say together. A field whose value
 // was faulty counts as given, so that one mistake gives one error.
-func (p *parser) checkRule(node *yaml.Node, r *rule, found map[string]*yaml.Node) {
+func (p *parser) checkRule(node *strictyaml.Node, r *rule, found map[string]*strictyaml.Node) {
 	allow, deny := found["allow"] != nil, found["deny"] != nil
 	if allow == deny {
-		p.fault(node, "a rule has either allow or deny")
+		p.Errorf(node, "a rule has either allow or deny")
 	}
 	var who []string
 	for _, field := range []string{"uids", "users", "gids", "groups", "units"} {
@@ -170,9 +170,9 @@ func (p *parser) checkRule(node *yaml.Node, r *rule, found map[string]*yaml.Node
 	}
 	switch {
 	case found["anyone"] == nil && len(who) == 0:
-		p.fault(node, "the rule does not say who: users, uids, groups, gids, units, or anyone: true")
+		p.Errorf(node, "the rule does not say who: users, uids, groups, gids, units, or anyone: true")
 	case found["anyone"] != nil && len(who) > 0:
-		p.fault(found["anyone"], "anyone and %s contradict each other", strings.Join(who, ", "))
+		p.Errorf(found["anyone"], "anyone and %s contradict each other", strings.Join(who, ", "))
 	}
 	p.dialect.check(p, node, r, found)
 }

@@ -1,29 +1,28 @@
 package policy
 
 import (
-	"strconv"
+	"math"
 	"strings"
 	"unicode"
 
-	"go.yaml.in/yaml/v3"
-
 	"holdfast/internal/keys"
 	"holdfast/internal/peer"
+	"holdfast/internal/strictyaml"
 )
 
 // ruleName reads a name that can stand in an audit record: one printable line
 // that cannot be taken for "default" or for the number of a rule without a name.
-func (p *parser) ruleName(node *yaml.Node) string {
-	name, ok := p.text(node, "the name of the rule")
+func (p *parser) ruleName(node *strictyaml.Node) string {
+	name, ok := p.Text(node, "the name of the rule")
 	unprintable := strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) })
 	reserved := strings.HasPrefix(name, "#") || name == "default"
 	if ok && (strings.TrimSpace(name) != name || name == "" || len(name) > 100 || unprintable || reserved) {
-		p.fault(node, "%s cannot be the name of a rule", quote(node))
+		p.Errorf(node, "%s cannot be the name of a rule", strictyaml.Quote(node))
 	}
 	return name
 }
 
-func (p *parser) operations(node *yaml.Node) operationSet {
+func (p *parser) operations(node *strictyaml.Node) operationSet {
 	var set operationSet
 	for _, s := range list(p, node, p.operation) {
 		set |= s
@@ -31,73 +30,67 @@ func (p *parser) operations(node *yaml.Node) operationSet {
 	return set
 }
 
-func (p *parser) operation(node *yaml.Node) (operationSet, bool) {
-	word, ok := p.text(node, "an operation")
+func (p *parser) operation(node *strictyaml.Node) (operationSet, bool) {
+	word, ok := p.Text(node, "an operation")
 	if !ok {
 		return 0, false
 	}
 	set, ok := p.dialect.operationsOf(word)
 	if !ok {
-		p.fault(node, "there is no operation %s for %s; there are %s", quote(node), p.dialect.program, joined(p.dialect.vocabulary()))
+		p.Errorf(node, "there is no operation %s for %s; there are %s", strictyaml.Quote(node), p.dialect.program, joined(p.dialect.vocabulary()))
 	}
 	return set, ok
 }
 
-func (p *parser) anyone(node *yaml.Node) bool {
+func (p *parser) anyone(node *strictyaml.Node) bool {
 	if node.Tag != "!!bool" || node.Value != "true" {
-		p.fault(node, "anyone is true or is left out")
+		p.Errorf(node, "anyone is true or is left out")
 		return false
 	}
 	return true
 }
 
-// id reads a uid or gid: decimal digits alone, since YAML also knows octal,
-// hexadecimal and underscores, which a reader may not.
-func (p *parser) id(node *yaml.Node) (uint32, bool) {
-	n, err := strconv.ParseUint(node.Value, 10, 32)
-	plain := strconv.FormatUint(n, 10) == node.Value
-	if node.Kind != yaml.ScalarNode || node.Tag != "!!int" || err != nil || !plain {
-		p.fault(node, "a number is wanted here, not %s", quote(node))
+// id reads a uid or gid.
+func (p *parser) id(node *strictyaml.Node) (uint32, bool) {
+	n, ok := p.Int(node, "a number", 0, math.MaxUint32)
+	if ok && outsider(uint32(n)) {
+		p.Errorf(node, "%d stands for everybody whom the kernel cannot name here: no rule may use it", n)
 		return 0, false
 	}
-	if outsider(uint32(n)) {
-		p.fault(node, "%d stands for everybody whom the kernel cannot name here: no rule may use it", n)
-		return 0, false
-	}
-	return uint32(n), true
+	return uint32(n), ok
 }
 
 // user resolves a name once, here, so that Decide needs to ask nobody. A user who
 // is made anew with another uid is known after the next reload.
-func (p *parser) user(node *yaml.Node) (user, bool) {
-	name, ok := p.text(node, "the name of a user")
+func (p *parser) user(node *strictyaml.Node) (user, bool) {
+	name, ok := p.Text(node, "the name of a user")
 	if !ok {
 		return user{}, false
 	}
 	uid, ok := p.names.UID(name)
 	if !ok {
-		p.fault(node, "there is no user %s", quote(node))
+		p.Errorf(node, "there is no user %s", strictyaml.Quote(node))
 		return user{}, false
 	}
 	if outsider(uid) {
-		p.fault(node, "user %s has uid %d, which stands for everybody whom the kernel cannot name here", quote(node), uid)
+		p.Errorf(node, "user %s has uid %d, which stands for everybody whom the kernel cannot name here", strictyaml.Quote(node), uid)
 		return user{}, false
 	}
 	return user{name: name, uid: uid}, true
 }
 
-func (p *parser) group(node *yaml.Node) (uint32, bool) {
-	name, ok := p.text(node, "the name of a group")
+func (p *parser) group(node *strictyaml.Node) (uint32, bool) {
+	name, ok := p.Text(node, "the name of a group")
 	if !ok {
 		return 0, false
 	}
 	gid, ok := p.names.GID(name)
 	if !ok {
-		p.fault(node, "there is no group %s", quote(node))
+		p.Errorf(node, "there is no group %s", strictyaml.Quote(node))
 		return 0, false
 	}
 	if outsider(gid) {
-		p.fault(node, "group %s has gid %d, which stands for every group that the kernel cannot name here", quote(node), gid)
+		p.Errorf(node, "group %s has gid %d, which stands for every group that the kernel cannot name here", strictyaml.Quote(node), gid)
 		return 0, false
 	}
 	return gid, true
@@ -105,18 +98,18 @@ func (p *parser) group(node *yaml.Node) (uint32, bool) {
 
 // unit leaves out what could never match, so that a typing error is seen when the
 // policy is read and not when a service is denied.
-func (p *parser) unit(node *yaml.Node) (string, bool) {
-	name, ok := p.text(node, "the name of a unit")
+func (p *parser) unit(node *strictyaml.Node) (string, bool) {
+	name, ok := p.Text(node, "the name of a unit")
 	if ok && !peer.IsUnit(name) {
-		p.fault(node, "%s is not the whole name of a service or scope, such as kubelet.service", quote(node))
+		p.Errorf(node, "%s is not the whole name of a service or scope, such as kubelet.service", strictyaml.Quote(node))
 		return "", false
 	}
 	return name, ok
 }
 
 // keyPattern reads the name of a key set, or the beginning of one and "*".
-func (p *parser) keyPattern(node *yaml.Node) (pattern, bool) {
-	word, ok := p.text(node, "the name of a key")
+func (p *parser) keyPattern(node *strictyaml.Node) (pattern, bool) {
+	word, ok := p.Text(node, "the name of a key")
 	if !ok {
 		return pattern{}, false
 	}
@@ -128,18 +121,18 @@ func (p *parser) keyPattern(node *yaml.Node) (pattern, bool) {
 	}
 	switch {
 	case keys.CheckName(name) != nil:
-		p.fault(node, "%s is not a key's name, nor the beginning of one and \"*\"", quote(node))
+		p.Errorf(node, "%s is not a key's name, nor the beginning of one and \"*\"", strictyaml.Quote(node))
 		return pattern{}, false
 	case keys.SetOf(text) != text:
-		p.fault(node, "%s is one generation of a key; rules are about the set, %s", quote(node), keys.SetOf(text))
+		p.Errorf(node, "%s is one generation of a key; rules are about the set, %s", strictyaml.Quote(node), keys.SetOf(text))
 		return pattern{}, false
 	}
 	return pattern{text: text, prefix: prefix}, true
 }
 
 // profilePattern reads the name of a profile, or the beginning of one and "*".
-func (p *parser) profilePattern(node *yaml.Node) (pattern, bool) {
-	word, ok := p.text(node, "the name of a profile")
+func (p *parser) profilePattern(node *strictyaml.Node) (pattern, bool) {
+	word, ok := p.Text(node, "the name of a profile")
 	if !ok {
 		return pattern{}, false
 	}
@@ -149,7 +142,7 @@ func (p *parser) profilePattern(node *yaml.Node) (pattern, bool) {
 		name += "x"
 	}
 	if !isProfile(name) {
-		p.fault(node, "%s is not a profile's name, nor the beginning of one and \"*\"", quote(node))
+		p.Errorf(node, "%s is not a profile's name, nor the beginning of one and \"*\"", strictyaml.Quote(node))
 		return pattern{}, false
 	}
 	return pattern{text: text, prefix: prefix}, true
@@ -164,8 +157,8 @@ func isProfile(name string) bool {
 	return name != "" && len(name) <= 63 && !strange && name[0] != '-' && name[len(name)-1] != '-'
 }
 
-func (p *parser) owner(node *yaml.Node) owner {
-	if node.Kind == yaml.ScalarNode && node.Tag == "!!str" {
+func (p *parser) owner(node *strictyaml.Node) owner {
+	if node.Tag == "!!str" {
 		switch node.Value {
 		case "any":
 			return owner{kind: ownerAny}
@@ -176,22 +169,22 @@ func (p *parser) owner(node *yaml.Node) owner {
 		}
 	}
 	if node.Tag != "!!int" {
-		p.fault(node, "self, machine, any or a uid is wanted here, not %s", quote(node))
+		p.Errorf(node, "self, machine, any or a uid is wanted here, not %s", strictyaml.Quote(node))
 		return owner{}
 	}
 	uid, _ := p.id(node)
 	return owner{kind: ownerUID, uid: uid}
 }
 
-func (p *parser) socket(node *yaml.Node) socket {
-	switch word, ok := p.text(node, "use or admin"); {
+func (p *parser) socket(node *strictyaml.Node) socket {
+	switch word, ok := p.Text(node, "use or admin"); {
 	case !ok:
 	case word == "use":
 		return useSocket
 	case word == "admin":
 		return adminSocket
 	default:
-		p.fault(node, "use or admin is wanted here, not %s", quote(node))
+		p.Errorf(node, "use or admin is wanted here, not %s", strictyaml.Quote(node))
 	}
 	return eitherSocket
 }
