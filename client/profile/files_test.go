@@ -118,7 +118,7 @@ func TestLoadTellsGoodFromBad(t *testing.T) {
 		t.Errorf("got %v, %v, want the good one", profiles, err)
 	}
 	for name, want := range map[string]string{
-		"bad": dir + "/bad.yaml:1: there is no word", "Bad": dir + "/Bad.yaml:1: \"Bad\" is not a profile's name",
+		"bad": dir + "/bad.yaml:1: a profile has no word", "Bad": dir + "/Bad.yaml:1: \"Bad\" is not a profile's name",
 		"one": "one.yaml:1: proxy.port: profile two has port 16443 too", "two": "two.yaml:1: proxy.port: profile one has", "pipe": dir + "/pipe.yaml is not a regular file",
 	} {
 		if err := faults[name]; err == nil || !strings.HasPrefix(err.Error(), want) {

@@ -2,14 +2,15 @@ package profile
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
+
+	"holdfast/internal/strictyaml"
 )
 
 // MaxFile is the size of the largest profile, in bytes.
-const MaxFile = 1 << 20
+const MaxFile = strictyaml.MaxFile
 
 // Parse reads one profile strictly: unknown and repeated words, wrong types and
 // values that cannot work are errors, all of them joined, each as
@@ -19,24 +20,20 @@ func Parse(name string, data []byte) (*Profile, error) {
 }
 
 func parse(file, name string, data []byte) (*Profile, error) {
-	if len(data) > MaxFile {
-		return nil, fmt.Errorf("%s:1: longer than %d bytes", file, MaxFile)
-	}
 	if err := CheckName(name); err != nil {
 		return nil, fmt.Errorf("%s:1: %w", file, err)
 	}
-	root, err := document(file, data)
+	yaml, root, err := strictyaml.Parse(file, data)
 	if err != nil {
 		return nil, err
 	}
 	p := &Profile{Name: name}
-	r := &reader{file: file, lines: map[string]int{}, faulty: map[string]bool{}}
-	r.profile(p)("", root)
-	if !r.faulty[""] {
+	r := &reader{Reader: yaml, lines: map[string]int{}, faulty: map[string]bool{}}
+	if r.profile(p)("", root) {
 		r.check(p)
 	}
-	if len(r.faults) > 0 {
-		return nil, errors.Join(r.faults...)
+	if err := r.Err(); err != nil {
+		return nil, err
 	}
 	p.complete()
 	return p, nil
@@ -51,30 +48,30 @@ func (r *reader) profile(p *Profile) take {
 			"certificate-authority-data": r.text(&p.Cluster.CertificateAuthorityData),
 			"tls-server-name":            r.text(&p.Cluster.TLSServerName),
 			"proxy-url":                  r.text(&p.Cluster.ProxyURL),
-			"disable-compression":        r.boolean(&p.Cluster.DisableCompression),
+			"disable-compression":        value(&p.Cluster.DisableCompression, "", r.Bool),
 		}),
 		"proxy": r.section(map[string]take{
 			"port":         r.port(&p.Proxy.Port),
-			"no-pool":      r.boolean(&p.Proxy.NoPool),
-			"idle-timeout": r.duration(&p.Proxy.IdleTimeout),
-			"max-age":      r.duration(&p.Proxy.MaxAge),
+			"no-pool":      value(&p.Proxy.NoPool, "", r.Bool),
+			"idle-timeout": value(&p.Proxy.IdleTimeout, "", r.Duration),
+			"max-age":      value(&p.Proxy.MaxAge, "", r.Duration),
 		}),
 		"certificate": r.section(map[string]take{
 			"signer-name": r.text(&p.Certificate.SignerName),
-			"lifetime":    r.duration(&p.Certificate.Lifetime),
+			"lifetime":    value(&p.Certificate.Lifetime, "", r.Duration),
 		}),
 		"token": r.section(map[string]take{
 			"namespace":       r.text(&p.Token.Namespace),
 			"service-account": r.text(&p.Token.ServiceAccount),
 			"audiences":       r.texts(&p.Token.Audiences),
-			"lifetime":        r.duration(&p.Token.Lifetime),
+			"lifetime":        value(&p.Token.Lifetime, "", r.Duration),
 		}),
 		"renewal": r.section(map[string]take{
 			"signer-name": r.text(&p.Renewal.SignerName),
-			"lifetime":    r.duration(&p.Renewal.Lifetime),
-			"fraction":    r.fraction(&p.Renewal.Fraction, false),
-			"jitter":      r.fraction(&p.Renewal.Jitter, true),
-			"new-key":     r.boolean(&p.Renewal.NewKey),
+			"lifetime":    value(&p.Renewal.Lifetime, "", r.Duration),
+			"fraction":    value(&p.Renewal.Fraction, "a fraction such as 0.7", r.fraction),
+			"jitter":      value(&p.Renewal.Jitter, "a fraction such as 0.7", r.Float),
+			"new-key":     value(&p.Renewal.NewKey, "", r.Bool),
 		}),
 	})
 }
@@ -89,7 +86,7 @@ func (r *reader) check(p *Profile) {
 			continue
 		}
 		line := cmp.Or(r.lines[f.word], r.lines[section], 1)
-		r.faults = append(r.faults, fmt.Errorf("%s:%d: %s: %w", r.file, line, f.word, f.err))
+		r.Errorf(&strictyaml.Node{Line: line}, "%s: %w", f.word, f.err)
 	}
 }
 
