@@ -142,13 +142,13 @@ func (a *Agent) leave(uid uint32) {
 // the reason, the audit log all of it.
 func (a *Agent) refuse(id peer.Identity, word, reason string) {
 	a.counts.refused.Add(1, word)
-	before, record := a.turned.count(id.UID, 1, time.Now())
+	before, record := a.rates.rejectedConnections.count(id.UID, 1, time.Now())
 	if !record {
 		return
 	}
 	r := audit.Record{
 		Kind: audit.KindDecision, Caller: callerRecord(id), Operation: "connect", Decision: deny,
-		Detail: withCount(map[string]string{"reason": reason}, before),
+		Detail: withUnrecorded(map[string]string{"reason": reason}, before),
 	}
 	if err := a.Audit.Append(r); err != nil {
 		a.Log.Error("audit", "error", err)

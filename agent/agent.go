@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"holdfast/agent/audit"
+	"holdfast/agent/grants"
 	"holdfast/agent/queue"
 	"holdfast/agent/store"
 	"holdfast/internal/door"
@@ -71,61 +72,46 @@ type Agent struct {
 	policy  atomic.Pointer[policy.Policy]
 	watch   watchers
 	counts  *counters
-	reader  chan struct{} // holds a token while somebody reads the audit log
 	prompts prompts
-	looker  chan struct{} // likewise while somebody looks at the cards
-	turned  tally         // connections away
-	denied  tally         // requests
-	paper   tally         // requests that need no device
-	made    tally         // keys
-	locked  tally         // keys
+	grants  *grants.Grants
+	now     func() time.Time // the clock of grants
+	faults  keyFaults
+	claims  slotClaims
+	rates   rateLimits
 
-	announced tally // locks of what was not open
+	auditReads semaphore // reads of the whole audit log
+	cardReads  semaphore // looks at all cards
 
 	mu        sync.Mutex
-	perUID    map[uint32]int   // open connections
-	total     int              // of all uids
-	faults    map[keyID]string // keys that produced a wrong signature: not used again before a reload
-	unlocked  map[keyID]unlocking
-	yeses     map[yes]yesUntil
-	openings  map[*opening]struct{}
-	claims    map[slot]bool
+	perUID    map[uint32]int // open connections
+	total     int            // of all uids
 	open      sync.WaitGroup // connections
 	listeners []*door.Socket
 	stopped   bool
 }
 
 // keyID names a key record.
-type keyID struct {
-	owner uint32
-	name  string
-}
+type keyID = grants.Key
 
-func idOf(r store.Record) keyID { return keyID{r.Owner.UID, r.Name} }
+func idOf(r store.Record) keyID { return keyID{Owner: r.Owner.UID, Name: r.Name} }
 
 // New makes an agent and reads its policy. It serves nobody before [Agent.Serve].
-func New(o Options) (*Agent, error) {
+func New(o Options) (*Agent, error) { return newAt(o, time.Now) }
+
+// newAt is New with a clock for grants.
+func newAt(o Options, now func() time.Time) (*Agent, error) {
 	o.setDefaults()
 	a := &Agent{
-		Options:  o,
-		uid:      uint32(os.Getuid()),
-		started:  time.Now().UTC(),
-		devices:  map[string]*device{},
-		perUID:   map[uint32]int{},
-		faults:   map[keyID]string{},
-		unlocked: map[keyID]unlocking{},
-		yeses:    map[yes]yesUntil{},
-		openings: map[*opening]struct{}{},
-		claims:   map[slot]bool{},
-		reader:   make(chan struct{}, 1),
-		looker:   make(chan struct{}, 1),
-		turned:   tally{most: refusedConnections},
-		denied:   tally{most: refusedRequests},
-		paper:    tally{most: paperwork},
-		made:     tally{most: makings},
-		locked:   tally{most: paperwork},
-
-		announced: tally{most: announcements},
+		Options:    o,
+		uid:        uint32(os.Getuid()),
+		started:    time.Now().UTC(),
+		devices:    map[string]*device{},
+		perUID:     map[uint32]int{},
+		grants:     grants.New(now),
+		now:        now,
+		rates:      newRateLimits(),
+		auditReads: make(semaphore, 1),
+		cardReads:  make(semaphore, 1),
 	}
 	a.counts = newCounters(o.Version, a.started)
 	a.watch.init()
@@ -167,6 +153,10 @@ func setDefault[T comparable](v *T, to T) {
 	}
 }
 
+// wallClock returns the time without a monotonic reading: the monotonic clock stands
+// still while the machine sleeps, and the time of a grant must not.
+func (a *Agent) wallClock() time.Time { return a.now().UTC().Round(0) }
+
 // Reload reads the policy and the key records again. Either both are taken over
 // or, with an error, neither is. Keys set aside for a wrong signature get
 // another chance.
@@ -179,9 +169,7 @@ func (a *Agent) Reload(context.Context) error {
 		return err
 	}
 	a.policy.Store(p)
-	a.mu.Lock()
-	clear(a.faults)
-	a.mu.Unlock()
+	a.faults.clear()
 	a.watch.publish(event{what: "policy"})
 	return a.Audit.Append(audit.Record{Kind: audit.KindReload, Detail: map[string]string{"policy": p.Source()}})
 }
@@ -190,7 +178,7 @@ func (a *Agent) Reload(context.Context) error {
 // devices: a wedged TPM must not make a watchdog restart the agent.
 func (a *Agent) Alive() error {
 	for _, d := range a.devices {
-		if err := d.queues.alive(); err != nil {
+		if err := d.lanes.Alive(); err != nil {
 			return err
 		}
 	}
@@ -216,7 +204,7 @@ func (a *Agent) Shutdown(ctx context.Context) error {
 	}
 	var err error
 	for _, d := range a.devices {
-		if e := d.queues.close(ctx); e != nil && err == nil {
+		if e := d.lanes.Close(ctx); e != nil && err == nil {
 			err = e
 		}
 	}

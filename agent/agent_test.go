@@ -47,8 +47,9 @@ type rig struct {
 	policy    func() (*policy.Policy, error)
 	options   agent.Options
 	use       *door.Socket
-	logClosed bool   // by the test
-	binary    string // a copy of this test that other users can run
+	logClosed bool         // by the test
+	passed    atomic.Int64 // what passTime adds to the clock of the agent's grants
+	binary    string       // a copy of this test that other users can run
 }
 
 // device counts what it is told to delete, and can be made to fail to persist.
@@ -147,7 +148,7 @@ func (r *rig) start() {
 	if r.cards != nil {
 		o.Backends = append(o.Backends, r.cards)
 	}
-	if r.agent, err = agent.New(o); err != nil {
+	if r.agent, err = agent.NewAt(o, r.now); err != nil {
 		r.t.Fatal(err)
 	}
 	r.socket = filepath.Join(r.dir, "agent.sock")
@@ -156,6 +157,11 @@ func (r *rig) start() {
 	}
 	go r.agent.Serve(r.t.Context(), r.use)
 }
+
+func (r *rig) now() time.Time { return time.Now().Add(time.Duration(r.passed.Load())) }
+
+// passTime makes every grant as old as if so much time had passed.
+func (r *rig) passTime(d time.Duration) { r.passed.Add(int64(d)) }
 
 // listenAdmin makes an admin socket.
 func (r *rig) listenAdmin() string {

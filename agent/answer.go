@@ -65,27 +65,26 @@ func howUnanswered(ctx context.Context, err error) string {
 	return promptUnreachable
 }
 
-// explained is what a caller is told of a prompt that came to nothing, by an error
-// of that kind: what the prompt said of itself or else what is wanted, and why
-// nobody gave it.
-func explained(err error, kind fault.Kind, wants, hint string) error {
+// explained returns the error for a caller whose prompt ended with err. Wanted is the
+// answer where nobody can be asked: it gets what the prompt said, or why nobody
+// answered.
+func explained(err error, wanted fault.Error) error {
 	var u *unanswered
-	e := &fault.Error{Kind: kind, Message: wants, Hint: hint}
 	switch {
 	case errors.As(err, &u):
-		if said, ok := fault.AsError(u.err); ok && said.Kind == kind {
-			e.Message, e.Hint = said.Message, said.Hint // the cause may be a deadline, which is not the caller's
+		if said, ok := fault.AsError(u.err); ok && said.Kind == wanted.Kind {
+			wanted.Message, wanted.Hint = said.Message, said.Hint // not its cause, which may be a deadline that is not the caller's
 		}
-	case named(err): // what the device said
+	case named(err): // by the device
 		return err
 	case errors.Is(err, errQuiet):
-		e.Message += ", and the prompt was closed a moment ago"
+		wanted.Message += ", and the prompt was closed a moment ago"
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
-		e.Message += ", and nobody answered the prompt in time"
+		wanted.Message += ", and nobody answered the prompt in time"
 	default:
 		return err
 	}
-	return e
+	return &wanted
 }
 
 func named(err error) bool { _, ok := fault.AsError(err); return ok }

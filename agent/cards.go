@@ -35,12 +35,10 @@ func (r *request) listCards(ctx context.Context, _ *agentwire.Empty) (*agentwire
 	if err != nil {
 		return nil, err
 	}
-	select {
-	case r.agent.looker <- struct{}{}:
-		defer func() { <-r.agent.looker }()
-	case <-ctx.Done():
-		return nil, ctx.Err()
+	if err := r.agent.cardReads.acquire(ctx); err != nil {
+		return nil, err
 	}
+	defer r.agent.cardReads.release()
 	cards, err := holder.Cards(ctx)
 	if err != nil {
 		return nil, err
@@ -135,7 +133,7 @@ func (r *request) storeInSlot(ctx context.Context, rec store.Record, p *agentwir
 	case err != nil:
 		return err
 	case len(p.PIN) == 0:
-		if r.agent.unlockedUntil(idOf(rec)) != nil {
+		if r.agent.grants.UnlockedUntil(idOf(rec)) != nil {
 			err = holder.StoreCertificate(ctx, rec.Material, p.Chain[0], nil)
 		}
 		if err != nil {

@@ -3,9 +3,9 @@ package agent
 import (
 	"context"
 	"fmt"
-	"maps"
 	"time"
 
+	"holdfast/agent/grants"
 	"holdfast/agent/store"
 	"holdfast/internal/agentwire"
 	"holdfast/internal/fault"
@@ -13,117 +13,68 @@ import (
 	"holdfast/internal/policy"
 )
 
-// A yes is a person's to one use of a key: by one process, or by any when process
-// is empty. One to a certificate request is none to signing in.
-type yes struct {
-	key     keyID
-	process string
-	op      policy.Operation
-}
-
-// yesUntil is how long a yes holds; without an end it holds until the key is
-// locked.
-type yesUntil struct {
-	end  time.Time
-	unit unitID // what the key is on
-}
-
-func (u yesUntil) holds(now time.Time) bool { return u.end.IsZero() || now.Before(u.end) }
-
-// maxYeses is how many are remembered. When there are more, people are asked again.
-const maxYeses = 1024
-
-// confirm gets a person's yes, where the key wants one and has none that still
-// holds. A touch for each signature is a yes to each.
+// confirm asks a person to confirm the use of a key, where the key wants that and no
+// confirmation still holds. A touch for each signature confirms each.
 func (r *request) confirm(ctx context.Context, op policy.Operation, rec store.Record) error {
 	card := rec.Material.Card
 	if rec.Confirm == nil || card != nil && card.TouchPolicy == keys.PolicyAlways {
 		return nil
 	}
-	y, lasts := r.yesFor(op, rec)
-	if lasts && r.agent.saidYes(y) {
+	u, lasts := r.useOf(op, rec)
+	if lasts && r.agent.grants.Confirmed(u) {
 		return nil
 	}
+	wanted := fault.Error{Kind: fault.ConfirmationRequired, Message: "the key wants a person's yes", Hint: "try again where the desktop can be asked, and say yes"}
 	if r.agent.Person == nil {
-		return &fault.Error{Kind: fault.ConfirmationRequired, Message: yesWanted + ", and this agent asks nobody", Hint: yesHint}
+		wanted.Message += ", and this agent asks nobody"
+		return &wanted
 	}
-	q := question{what: fmt.Sprintf("a yes to %d/%s", y.key.owner, y.key.name)}
+	q := question{what: fmt.Sprintf("a yes to %d/%s", u.Key.Owner, u.Key.Name)}
 	if lasts {
-		q.share = fmt.Sprintf("yes to %s for %s", y.op, y.process)
+		q.share = fmt.Sprintf("yes to %s for %s", u.Operation, u.Process)
 	}
 	q.ask = func(a *asking) error {
-		if lasts && r.agent.saidYes(y) {
-			return nil // to a prompt that ended just before
+		if lasts && r.agent.grants.Confirmed(u) {
+			return nil // by a prompt that ended just before
 		}
 		a.shown.Store(true)
-		return r.askYes(a.ctx, op, rec, y, lasts)
+		return r.askConfirmation(a.ctx, op, rec, u, lasts)
 	}
-	return explained(r.agent.prompts.put(ctx, r, q), fault.ConfirmationRequired, yesWanted, yesHint)
+	return explained(r.agent.prompts.put(ctx, r, q), wanted)
 }
 
-const (
-	yesWanted = "the key wants a person's yes"
-	yesHint   = "try again where the desktop can be asked, and say yes"
-)
-
-// yesFor returns what a yes to r's use of rec would be good for, and whether it is
-// good for more than this one.
-func (r *request) yesFor(op policy.Operation, rec store.Record) (y yes, lasts bool) {
-	y.key, y.op = idOf(rec), op
+// useOf returns the use of rec that a confirmation for r is for, and whether the
+// confirmation lasts beyond this one request.
+func (r *request) useOf(op policy.Operation, rec store.Record) (u grants.Use, lasts bool) {
+	u.Key, u.Operation = idOf(rec), string(op)
 	switch rec.Confirm.When {
 	case store.Once:
-		return y, true
+		return u, true
 	case store.OncePerProcess:
-		y.process = r.process()
-		return y, y.process != ""
+		u.Process = r.process()
+		return u, u.Process != ""
 	}
-	return y, false
+	return u, false
 }
 
-// askYes asks, and remembers a yes that is good for longer, unless the key was
-// locked meanwhile.
-func (r *request) askYes(ctx context.Context, op policy.Operation, rec store.Record, y yes, lasts bool) error {
-	o := r.agent.begin(rec)
-	defer r.agent.end(o)
+// askConfirmation asks the person, and grants u where the confirmation lasts, unless
+// the key was locked meanwhile.
+func (r *request) askConfirmation(ctx context.Context, op policy.Operation, rec store.Record, u grants.Use, lasts bool) error {
+	pending := r.agent.begin(rec)
+	defer pending.End()
 	err := r.agent.prompted(ctx, "confirm", func(ctx context.Context) error { return r.agent.Person.Confirm(ctx, r.subject(op, rec)) })
 	if err != nil || !lasts {
 		return err
 	}
-	u := yesUntil{unit: o.unit}
+	var until time.Time
 	if m := rec.Confirm.Minutes; m > 0 {
-		u.end = time.Now().Add(time.Duration(m) * time.Minute).Round(0)
+		until = r.agent.wallClock().Add(time.Duration(m) * time.Minute)
 	}
-	r.agent.keepYes(o, y, u)
+	pending.Confirm(u.Operation, u.Process, until)
 	return nil
 }
 
-func (a *Agent) saidYes(y yes) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	u, ok := a.yeses[y]
-	return ok && u.holds(time.Now())
-}
-
-func (a *Agent) keepYes(o *opening, y yes, u yesUntil) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if o.shut {
-		return
-	}
-	if len(a.yeses) >= maxYeses {
-		now := time.Now()
-		maps.DeleteFunc(a.yeses, func(_ yes, u yesUntil) bool { return !u.holds(now) })
-	}
-	for old := range a.yeses {
-		if len(a.yeses) < maxYeses {
-			break
-		}
-		delete(a.yeses, old)
-	}
-	a.yeses[y] = u
-}
-
-// confirmOf reads when a key is to be confirmed.
+// confirmOf reads when the uses of a key are to be confirmed.
 func confirmOf(c *agentwire.Confirm) (*store.Confirm, error) {
 	if c == nil {
 		return nil, nil

@@ -130,9 +130,9 @@ func TestConfirmForEachProcess(t *testing.T) {
 func TestYesForAProcessEnds(t *testing.T) {
 	r, p := confirmed(t, agentwire.Confirm{When: "process", Minutes: 1})
 	wantYes(t, r, p, nil)
-	r.agent.PassTime(59 * time.Second)
+	r.passTime(59 * time.Second)
 	wantNoQuestion(t, r, p, nil)
-	r.agent.PassTime(2 * time.Second)
+	r.passTime(2 * time.Second)
 	wantYes(t, r, p, nil)
 }
 
@@ -236,7 +236,7 @@ func TestPINThenYes(t *testing.T) {
 	}
 	both()
 	wantNoQuestion(t, r, p, nil)
-	r.agent.PassTime(16 * time.Minute)
+	r.passTime(16 * time.Minute)
 	both()
 }
 
@@ -341,27 +341,6 @@ func TestAdoptedKeysAreConfirmed(t *testing.T) {
 	wantYes(t, r, p, nil)
 	if rec, _ := r.store.Get(uint32(os.Getuid()), "alice"); rec.Confirm == nil || rec.Confirm.Minutes != 5 {
 		t.Errorf("the record has %+v", rec.Confirm)
-	}
-}
-
-// The table of those who got a yes is bounded; who falls out is asked again.
-func TestYesesAreBounded(t *testing.T) {
-	r, p := confirmed(t, agentwire.Confirm{When: "process", Minutes: 60})
-	conn := r.dial()
-	for i := range 1100 {
-		in := agentwire.SignTLSClientParameters{
-			Key: "alice", Scheme: string(keys.ECDSAP256SHA256), Message: tls13("client"),
-			OnBehalfOf: &agentwire.Reported{UID: 7, PID: int32(i + 1), Start: 1},
-		}
-		result := make(chan error, 1)
-		go func() { result <- asKeysError(conn.Call(t.Context(), agentwire.SignTLSClient, in, nil)) }()
-		p.next(t).yes()
-		if err := soon(t, "the signature", result); err != nil {
-			t.Fatalf("process %d: %v", i, err)
-		}
-	}
-	if n := r.agent.Yeses(); n != 1024 {
-		t.Errorf("%d yeses are remembered, want 1024", n)
 	}
 }
 

@@ -126,7 +126,7 @@ func (a *Agent) measure() {
 	c.watchers.Set(float64(a.watch.number()))
 	c.promptsOpen.Set(float64(a.prompts.number()))
 	for name, d := range a.devices {
-		c.waiting.Set(float64(d.queues.waiting()), name)
+		c.waiting.Set(float64(d.lanes.Waiting()), name)
 		switch d.last().State {
 		case "": // nobody has looked yet
 		case keys.StateReady:

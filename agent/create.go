@@ -144,7 +144,7 @@ func (r *request) add(ctx context.Context, op policy.Operation, rec store.Record
 	if _, ok := d.backend.(keys.CardHolder); ok {
 		err = r.addOnCard(ctx, patience, d, job{op, &rec, t, do})
 	} else {
-		err = r.addOn(ctx, station{device: d}, job{op, &rec, t, do})
+		err = r.addOn(ctx, d.whole(), job{op, &rec, t, do})
 	}
 	if old, ok := r.agent.Store.Get(rec.Owner.UID, rec.Name); err != nil && ok && repeats(old, rec) {
 		rec, err = old, nil // the first call was still at it when this one began
@@ -152,8 +152,7 @@ func (r *request) add(ctx context.Context, op policy.Operation, rec store.Record
 	if err := r.outcome(e, err); err != nil {
 		return nil, err
 	}
-	id := idOf(rec)
-	r.agent.watch.publish(event{what: "key", name: rec.Name, key: &id})
+	r.agent.publishKey("key", idOf(rec))
 	return &agentwire.KeyReply{Key: r.agent.wireKey(rec)}, nil
 }
 
@@ -204,7 +203,7 @@ func (r *request) quota(t keys.Template) error {
 	}
 	cost := 1
 	if t.Algorithm == keys.RS256 {
-		cost = rsaMaking
+		cost = rsaKeyCost
 	}
-	return r.agent.made.limit(uid, cost, "new keys")
+	return r.agent.rates.createdKeys.check(uid, cost, "new keys")
 }

@@ -6,16 +6,16 @@ import (
 	"sync/atomic"
 	"time"
 
+	"holdfast/agent/grants"
 	"holdfast/agent/queue"
 	"holdfast/internal/fault"
 	"holdfast/internal/keys"
 )
 
-// device is a backend, the queues in front of it, and what it last said of its
-// state.
+// device is a backend, its lanes, and the last status that it gave.
 type device struct {
 	backend keys.Backend
-	queues  *queues
+	lanes   *queue.Lanes
 	counts  *counters
 	changed func(keys.Status)
 
@@ -27,58 +27,74 @@ type device struct {
 }
 
 func newDevice(b keys.Backend, l queue.Limits, counts *counters, changed func(keys.Status)) *device {
-	return &device{backend: b, queues: newQueues(l), counts: counts, changed: changed}
+	return &device{backend: b, lanes: queue.NewLanes(l), counts: counts, changed: changed}
 }
 
-// do runs work on the device in the caller's turn. What may mean that the device
-// changed its state makes the agent look.
-func (d *device) do(ctx context.Context, c queue.Caller, work func(context.Context) error) error {
-	return d.doAt(ctx, "", c, work)
-}
+// unitID names one of a backend's devices. The unit is empty where the backend has
+// only one, and for work that concerns none in particular.
+type unitID = grants.Unit
 
-// doAt is do for one unit of the device.
-func (d *device) doAt(ctx context.Context, unit string, c queue.Caller, work func(context.Context) error) error {
-	err := d.timed(ctx, unit, c, work)
-	switch fault.KindOf(err) {
-	case "":
-		d.worked()
-	case fault.DeviceAbsent, fault.DeviceLocked, fault.DeviceWedged, fault.DeviceFailed, fault.IdentityChanged, fault.Busy:
-		d.look(ctx, 0)
+// unitOf returns the unit that holds m.
+func (d *device) unitOf(m keys.Material) unitID {
+	id := unitID{Backend: d.backend.Name()}
+	if divided, ok := d.backend.(keys.Divided); ok {
+		id.Unit = divided.Unit(m)
 	}
-	return err
+	return id
 }
 
-// timed waits for the caller's turn and runs work, and observes how long each
-// took: a slow device and a long queue want different remedies. Who left before
-// its turn has waited too; who was refused a place has not.
-func (d *device) timed(ctx context.Context, unit string, c queue.Caller, work func(context.Context) error) error {
-	var turned atomic.Bool // the wait is over and observed
-	came := time.Now()
-	err := d.queues.do(ctx, unit, c, func(ctx context.Context) error {
+// lane is a device, and the unit in whose lane work for it waits.
+type lane struct {
+	*device
+	unit string
+}
+
+// whole is the lane for work that concerns no unit in particular.
+func (d *device) whole() lane { return lane{device: d} }
+
+// of returns the lane of the unit that holds m.
+func (d *device) of(m keys.Material) lane { return lane{d, d.unitOf(m).Unit} }
+
+// ofCard returns the lane of a card; 0 is no card in particular.
+func (d *device) ofCard(serial uint32) lane {
+	if serial == 0 {
+		return d.whole()
+	}
+	return d.of(keys.Material{Backend: d.backend.Name(), Card: &keys.Place{Serial: serial}})
+}
+
+// do runs work on the device in the caller's turn. It observes how long the caller
+// waited and how long the work took, because a long queue and a slow device want
+// different remedies: a caller that left before its turn has waited too, a caller
+// that the queue rejected has not. When the error may mean that the device changed
+// its state, do starts a look at the device.
+func (l lane) do(ctx context.Context, c queue.Caller, work func(context.Context) error) error {
+	var waited atomic.Bool // the wait is over and observed
+	name, came := l.backend.Name(), time.Now()
+	err := l.lanes.Do(ctx, l.unit, c, func(ctx context.Context) error {
 		began := time.Now()
-		if !turned.Swap(true) {
-			d.counts.queue.Observe(began.Sub(came).Seconds(), d.backend.Name())
+		if !waited.Swap(true) {
+			l.counts.queue.Observe(began.Sub(came).Seconds(), name)
 		}
-		defer func() { d.counts.device.Observe(time.Since(began).Seconds(), d.backend.Name()) }()
+		defer func() { l.counts.device.Observe(time.Since(began).Seconds(), name) }()
 		return work(ctx)
 	})
-	if fault.KindOf(err) == fault.Deadline && !turned.Swap(true) {
-		d.counts.queue.Observe(time.Since(came).Seconds(), d.backend.Name())
+	switch fault.KindOf(err) {
+	case "":
+		l.worked()
+	case fault.Deadline:
+		if !waited.Swap(true) {
+			l.counts.queue.Observe(time.Since(came).Seconds(), name)
+		}
+	case fault.DeviceAbsent, fault.DeviceLocked, fault.DeviceWedged, fault.DeviceFailed, fault.IdentityChanged, fault.Busy:
+		l.look(ctx, 0)
 	}
 	return err
 }
 
-// worked notes that the device did what it was asked just now: what it said of a
-// fault before is out of date.
-func (d *device) worked() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.didWork = time.Now()
-}
-
-// ask runs work in the caller's turn and returns its result. A caller who gives up
-// first gets no result, whatever becomes of the work.
-func ask[T any](ctx context.Context, at worker, c queue.Caller, work func(context.Context) (T, error)) (T, error) {
+// ask is [lane.do] for work that has a result. A caller that leaves first gets no
+// result, whatever becomes of the work.
+func ask[T any](ctx context.Context, at lane, c queue.Caller, work func(context.Context) (T, error)) (T, error) {
 	result := make(chan T, 1)
 	err := at.do(ctx, c, func(ctx context.Context) error {
 		v, err := work(ctx)
@@ -92,28 +108,36 @@ func ask[T any](ctx context.Context, at worker, c queue.Caller, work func(contex
 	return <-result, nil
 }
 
-// lookTime is how long it may take until the device has said how it is, the wait
-// for work in progress included. It is longer than callers usually wait: where
-// every piece of work ends with its caller's patience, a shorter one could always
-// end before the device had been asked, and a wedged device keep its name.
+// worked notes that the device did what it was asked: the fault that it reported
+// before is out of date.
+func (d *device) worked() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.didWork = time.Now()
+}
+
+// lookTime is how long a look at the device may take, the wait for work in progress
+// included. It is longer than the usual timeout of a caller: when a wedged device
+// holds each piece of work until its caller's timeout, a shorter look could always
+// end before the device was asked, and the device would never be seen to be wedged.
 const lookTime = 5 * time.Second
 
-// How old an answer may be for those who only want to know: asking costs device
-// commands, which the queue does not share out. A device that is not ready has
-// time for questions, and people wait for its return.
+// How old the status may be that a caller gets who only asks for it: a question
+// costs device commands, which no queue shares out. A device that is not ready is
+// asked more often: it is idle, and people wait for its return.
 const (
 	statusAge = time.Second
 	faultAge  = 100 * time.Millisecond
 )
 
-// glance returns the device's state, at most statusAge old unless the device takes
-// longer than patience to say more.
-func (d *device) glance(ctx context.Context, patience time.Duration) keys.Status {
+// glance returns the device's status, at most statusAge old unless the device takes
+// longer than timeout to answer.
+func (d *device) glance(ctx context.Context, timeout time.Duration) keys.Status {
 	for range 2 { // the first look may join one that began too early
 		if d.fresh() {
 			break
 		}
-		d.look(ctx, patience)
+		d.look(ctx, timeout)
 	}
 	return d.last()
 }
@@ -127,17 +151,17 @@ func (d *device) fresh() bool {
 	return time.Since(d.asked) < faultAge && d.asked.After(d.didWork)
 }
 
-// look asks the device for its state and waits for at most patience for the
-// answer. However many ask, the device is asked once at a time.
-func (d *device) look(ctx context.Context, patience time.Duration) keys.Status {
+// look asks the device for its status and waits for the answer, at most timeout.
+// Callers that ask at once share one question.
+func (d *device) look(ctx context.Context, timeout time.Duration) keys.Status {
 	d.mu.Lock()
 	if d.looking == nil {
 		d.looking = make(chan struct{})
-		go d.ask(d.looking)
+		go d.refresh(d.looking)
 	}
 	over := d.looking
 	d.mu.Unlock()
-	wait := time.NewTimer(patience)
+	wait := time.NewTimer(timeout)
 	defer wait.Stop()
 	select {
 	case <-over:
@@ -147,9 +171,9 @@ func (d *device) look(ctx context.Context, patience time.Duration) keys.Status {
 	return d.last()
 }
 
-// ask brings the state up to date, and tells whoever watches when it is another
-// one than before.
-func (d *device) ask(over chan struct{}) {
+// refresh asks the device for its status, and publishes a state that is not the one
+// before.
+func (d *device) refresh(over chan struct{}) {
 	ctx, cancel := context.WithTimeout(context.Background(), lookTime)
 	defer cancel()
 	asked := time.Now()
@@ -170,10 +194,10 @@ func (d *device) last() keys.Status {
 	return d.status
 }
 
-// WatchDevices looks at each device that was seen not to be ready, every interval
-// until ctx ends, so that a recovery is noticed although nobody signs. A device
-// that nobody has asked for anything is left alone: the first signature after a
-// start should not wait for questions.
+// WatchDevices looks at each device that was not ready at the last look, every
+// interval until ctx ends, so that the agent notices a recovery even if nobody
+// signs. It leaves a device alone that nobody has used yet: the first signature
+// after a start should not wait for a question.
 func (a *Agent) WatchDevices(ctx context.Context, interval time.Duration) {
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
@@ -197,7 +221,7 @@ func (a *Agent) deviceChanged(s keys.Status) {
 	a.watch.publish(event{what: "device", name: s.Backend, state: string(s.State)})
 }
 
-// outdated makes who asks for the state next ask the device.
+// outdated invalidates the cached status.
 func (d *device) outdated() {
 	d.mu.Lock()
 	defer d.mu.Unlock()

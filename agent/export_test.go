@@ -1,8 +1,6 @@
 package agent
 
 import (
-	"time"
-
 	"holdfast/agent/audit"
 	"holdfast/agent/queue"
 	"holdfast/internal/peer"
@@ -31,13 +29,8 @@ func (a *Agent) WaitForPerson() int {
 	return n
 }
 
-// Lanes returns how many units have queues of their own.
-func (a *Agent) Lanes(backend string) int {
-	q := a.devices[backend].queues
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return len(q.units)
-}
+// Lanes returns how many units have a lane.
+func (a *Agent) Lanes(backend string) int { return a.devices[backend].lanes.Len() }
 
 // ForgetClosedPrompts makes the next question come at once, although a person
 // closed one a moment ago.
@@ -47,34 +40,14 @@ func (a *Agent) ForgetClosedPrompts() {
 	clear(a.prompts.closed)
 }
 
-// PassTime makes everything that was opened as old as if so much time had passed.
-func (a *Agent) PassTime(d time.Duration) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for id, u := range a.unlocked {
-		u.until = u.until.Add(-d)
-		a.unlocked[id] = u
-	}
-	for y, u := range a.yeses {
-		if !u.end.IsZero() {
-			u.end = u.end.Add(-d)
-			a.yeses[y] = u
-		}
-	}
-}
-
-// Yeses returns how many yeses are remembered.
-func (a *Agent) Yeses() int {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return len(a.yeses)
-}
+// NewAt is New with a clock for grants.
+var NewAt = newAt
 
 // Claims returns how many slots are claimed by who makes a key in them.
 func (a *Agent) Claims() int {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return len(a.claims)
+	a.claims.mu.Lock()
+	defer a.claims.mu.Unlock()
+	return len(a.claims.slots)
 }
 
 // CardOf returns the card that a file to adopt names.

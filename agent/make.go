@@ -23,7 +23,7 @@ type job struct {
 
 // addOn makes the key on d, stores the record and has the key sign. When a step
 // fails, those before it are undone.
-func (r *request) addOn(ctx context.Context, at station, j job) error {
+func (r *request) addOn(ctx context.Context, at lane, j job) error {
 	m, err := r.made(ctx, at, j.t, j.do)
 	if err != nil {
 		return err
@@ -83,13 +83,14 @@ func leftOn(p keys.Place, name string, why error) error {
 	} else if errors.Is(why, context.DeadlineExceeded) {
 		said = fault.Error{Kind: fault.Deadline, Message: "the request took too long"}
 	}
-	said.Hint = fmt.Sprintf("a new key is in slot %s of card %d: `holdfast key adopt %s --slot %s`", p.Slot, p.Serial, name, p.Slot)
+	said.Next = fault.Next{Do: fault.Adopt, Key: name, Slot: p.Slot, Card: p.Serial}
+	said.Hint = fmt.Sprintf("a new key is in slot %s of card %d: `%s`", p.Slot, p.Serial, said.Next)
 	return &unfinished{&said}
 }
 
 // made has do make a key. The PIN that it gets is its own, to be wiped when it is
 // over.
-func (r *request) made(ctx context.Context, at station, t keys.Template, do maker) (keys.Material, error) {
+func (r *request) made(ctx context.Context, at lane, t keys.Template, do maker) (keys.Material, error) {
 	result := make(chan keys.Material, 1)
 	pin := t.Card.PIN
 	if len(t.PIN) > 0 {

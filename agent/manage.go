@@ -70,7 +70,7 @@ func (r *request) getKey(_ context.Context, p *agentwire.NameParameters) (*agent
 }
 
 func (r *request) exportKey(_ context.Context, p *agentwire.NameParameters) (*agentwire.ExportKeyReply, error) {
-	if err := r.agent.paper.limit(r.conn.peer.UID, 1, "exports and certificates"); err != nil {
+	if err := r.agent.rates.auditOnlyRequests.check(r.conn.peer.UID, 1, "exports and certificates"); err != nil {
 		return nil, err
 	}
 	rec, d, e, err := r.permitted(policy.Export, p.Name)
@@ -119,11 +119,9 @@ func (r *request) deleteKey(ctx context.Context, p *agentwire.NameParameters) (*
 
 func (a *Agent) keyGone(rec store.Record) {
 	id := idOf(rec)
-	a.mu.Lock()
-	delete(a.faults, id)
-	a.shut(id)
-	a.mu.Unlock()
-	a.watch.publish(event{what: "key", name: rec.Name, key: &id})
+	a.faults.drop(id)
+	a.grants.Lock(id)
+	a.publishKey("key", id)
 }
 
 func (r *request) bindKey(_ context.Context, p *agentwire.BindKeyParameters) (*agentwire.KeyReply, error) {
@@ -139,7 +137,7 @@ func (r *request) bindKey(_ context.Context, p *agentwire.BindKeyParameters) (*a
 
 func (r *request) installCertificate(ctx context.Context, p *agentwire.InstallCertificateParameters) (*agentwire.KeyReply, error) {
 	defer clear(p.PIN)
-	if err := r.agent.paper.limit(r.conn.peer.UID, 1, "exports and certificates"); err != nil {
+	if err := r.agent.rates.auditOnlyRequests.check(r.conn.peer.UID, 1, "exports and certificates"); err != nil {
 		return nil, err
 	}
 	rec, e, err := r.find(policy.InstallCertificate, p.Name)
@@ -160,8 +158,7 @@ func (r *request) installCertificate(ctx context.Context, p *agentwire.InstallCe
 		return nil, err
 	}
 	rec, _ = r.agent.Store.Get(rec.Owner.UID, rec.Name)
-	id := idOf(rec)
-	r.agent.watch.publish(event{what: "key", name: rec.Name, key: &id})
+	r.agent.publishKey("key", idOf(rec))
 	return &agentwire.KeyReply{Key: r.agent.wireKey(rec)}, nil
 }
 
@@ -211,7 +208,7 @@ func (a *Agent) wireKey(rec store.Record) agentwire.Key {
 		Owner: agentwire.Owner{UID: rec.Owner.UID, User: rec.Owner.User}, Created: rec.Created,
 		PublicKey: rec.Material.Public, Chain: rec.Chain, Imported: rec.Material.Imported,
 		Persistent: rec.Persistent, PIN: rec.Material.PIN, TLS12: rec.TLS12,
-		Servers: []agentwire.Server{}, Fault: a.fault(idOf(rec)), UnlockedUntil: a.unlockedUntil(idOf(rec)),
+		Servers: []agentwire.Server{}, Fault: a.faults.of(idOf(rec)), UnlockedUntil: a.grants.UnlockedUntil(idOf(rec)),
 		Place: wirePlace(rec.Material.Card), Confirm: wireConfirm(rec.Confirm),
 	}
 	for _, s := range rec.Servers {

@@ -127,18 +127,21 @@ func (r *request) addOnCard(ctx, patience context.Context, d *device, j job) err
 
 // askCardPIN has a person asked for the PIN of the card that j is on, for try.
 func (r *request) askCardPIN(ctx context.Context, h keys.CardHolder, j job, try func(pin []byte) error) error {
-	wants, hint := "making a key on a card takes the card's PIN", "give it on a terminal, or with `holdfast key create --pin-fd 3 3<FILE`"
+	wanted := fault.Error{
+		Kind: fault.PINRequired, Message: "making a key on a card takes the card's PIN",
+		Hint: "give it on a terminal, or with `holdfast key create --pin-fd 3 3<FILE`",
+	}
 	if adopts(j.t) {
-		wants, hint = "adopting a key on a card takes the card's PIN", "give it where a person can be asked"
+		wanted.Message, wanted.Hint = "adopting a key on a card takes the card's PIN", "give it where a person can be asked"
 	}
 	if r.agent.Person == nil {
-		return &fault.Error{Kind: fault.PINRequired, Message: wants, Hint: hint}
+		return &wanted
 	}
 	serial := j.t.Card.Serial
 	s := r.subject(j.op, *j.rec)
 	s.Device, s.Secret = cardName(serial), secretOfCard(serial)
 	left := func(ctx context.Context) (int, error) { return cardTries(ctx, h, serial) }
-	return explained(r.agent.untilRight(ctx, s, left, try), fault.PINRequired, wants, hint)
+	return explained(r.agent.untilRight(ctx, s, left, try), wanted)
 }
 
 // cardTries is how many wrong PINs may still be sent to a whole card.
@@ -152,7 +155,7 @@ func cardTries(ctx context.Context, h keys.CardHolder, serial uint32) (int, erro
 			return spendable(serial, c.PINTries)
 		}
 	}
-	return 0, &fault.Error{Kind: fault.DeviceAbsent, Message: cardName(serial) + " is in no reader", Hint: "insert it; `holdfast piv list` shows what is seen"}
+	return 0, &fault.Error{Kind: fault.DeviceAbsent, Message: cardName(serial) + " is in no reader", Next: fault.Next{Do: fault.InsertCard, Card: serial}}
 }
 
 // soleCard returns the serial number of the card to make a key on: the one that
@@ -165,14 +168,14 @@ func soleCard(ctx context.Context, h keys.CardHolder, serial uint32) (uint32, er
 	if err != nil {
 		return 0, err
 	}
-	none := &fault.Error{Kind: fault.DeviceAbsent, Message: "there is no card", Hint: "insert one; `holdfast piv list` shows what is seen"}
+	none := &fault.Error{Kind: fault.DeviceAbsent, Message: "there is no card", Next: fault.Next{Do: fault.InsertCard}}
 	var found []uint32
 	for _, c := range all {
 		switch {
 		case c.Serial != 0:
 			found = append(found, c.Serial)
 		case c.State == keys.StateBusy:
-			none = &fault.Error{Kind: fault.Busy, Message: c.Reason, Hint: c.Hint}
+			none = &fault.Error{Kind: fault.Busy, Message: c.Reason, Hint: c.Hint, Next: c.Next}
 		}
 	}
 	switch len(found) {

@@ -31,7 +31,7 @@ var _ Person = (*prompt.Prompter)(nil)
 // attended gets from a person what the key wants before it signs: its PIN while
 // it is locked, and a yes. Nothing is held meanwhile, neither a lock nor a turn.
 func (r *request) attended(ctx context.Context, op policy.Operation, rec store.Record) error {
-	if rec.Material.PIN && r.agent.unlockedUntil(idOf(rec)) == nil {
+	if rec.Material.PIN && r.agent.grants.UnlockedUntil(idOf(rec)) == nil {
 		if err := r.askPIN(ctx, asked{op: op, rec: rec, lasts: r.agent.Limits.UnlockDefault}); err != nil {
 			return err
 		}

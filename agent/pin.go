@@ -28,27 +28,26 @@ type asked struct {
 // wants it now, and returns when the key is unlocked. Whose prompt it is decides
 // for how long.
 func (r *request) askPIN(ctx context.Context, k asked) error {
+	wanted := pinWanted(k.rec)
 	if r.agent.Person == nil || r.still(policy.Unlock, k.rec) != nil {
-		return wantsPIN(k.rec)
+		return &wanted
 	}
 	id := idOf(k.rec)
 	err := r.agent.prompts.put(ctx, r, question{
-		what: fmt.Sprintf("the PIN of %d/%s", id.owner, id.name), share: "unlock", insist: k.insist,
+		what: fmt.Sprintf("the PIN of %d/%s", id.Owner, id.Name), share: "unlock", insist: k.insist,
 		ask: func(a *asking) error {
-			if k.op != policy.Unlock && r.agent.unlockedUntil(id) != nil {
+			if k.op != policy.Unlock && r.agent.grants.UnlockedUntil(id) != nil {
 				return nil // by a prompt that ended just before
 			}
 			return r.unlockByPrompt(a, k)
 		},
 	})
-	return explained(err, fault.PINRequired, pinWanted, "holdfast unlock "+k.rec.Name)
+	return explained(err, wanted)
 }
 
-const pinWanted = "the key is locked with a PIN"
-
-// wantsPIN is the answer for a locked key where nobody is asked.
-func wantsPIN(rec store.Record) error {
-	return &fault.Error{Kind: fault.PINRequired, Message: pinWanted, Hint: "holdfast unlock " + rec.Name}
+// pinWanted is the answer for a locked key where nobody can be asked for its PIN.
+func pinWanted(rec store.Record) fault.Error {
+	return fault.Error{Kind: fault.PINRequired, Message: "the key is locked with a PIN", Next: fault.Next{Do: fault.Unlock, Key: rec.Name}}
 }
 
 // unlockByPrompt asks until the PIN is right. Each PIN is tried in the name of
@@ -125,7 +124,7 @@ func whyAgain(err error) string {
 	var no *noPIN
 	var made *unfinished
 	switch {
-	case errors.Is(err, errShut), errors.As(err, &made): // it was right
+	case errors.Is(err, errCancelled), errors.As(err, &made): // it was right
 		return ""
 	case errors.As(err, &no):
 		return err.Error()
@@ -159,23 +158,25 @@ func (r *request) unlockWith(ctx context.Context, rec store.Record, pin []byte, 
 	if err != nil {
 		return err
 	}
-	// By the wall clock alone: the monotonic clock stands still while the machine
-	// sleeps, and the time that a key is unlocked for must not.
-	until := time.Now().Add(lasts).UTC().Round(0)
-	o := r.agent.begin(rec)
-	defer r.agent.end(o)
+	until := r.agent.wallClock().Add(lasts)
+	pending := r.agent.begin(rec)
+	defer pending.End()
 	if err := r.tryPIN(ctx, d, rec, pin, until); err != nil {
 		return err
 	}
-	if !r.agent.setUnlocked(o, until) {
+	if !pending.Unlock(until) {
 		d.backend.Lock(&rec.Material)
-		return errShut
+		return &fault.Error{
+			Kind: fault.PINRequired, Message: "the key was locked while it was being unlocked",
+			Next: fault.Next{Do: fault.Unlock, Key: rec.Name}, Err: errCancelled,
+		}
 	}
+	r.agent.publishKey("unlock", idOf(rec))
 	return nil
 }
 
-// errShut is that a key was locked while it was being unlocked. The PIN was right.
-var errShut = &fault.Error{Kind: fault.PINRequired, Message: "the key was locked while it was being unlocked", Hint: "holdfast unlock NAME"}
+// errCancelled is that a lock cancelled an unlock in progress. The PIN was right.
+var errCancelled = errors.New("a lock cancelled the unlock")
 
 // tryPIN proves a PIN to the device.
 func (r *request) tryPIN(ctx context.Context, d *device, rec store.Record, pin []byte, until time.Time) error {
@@ -198,7 +199,7 @@ func (r *request) tryPIN(ctx context.Context, d *device, rec store.Record, pin [
 // lend runs work in the caller's turn with a copy of a secret, since work may go on
 // when its caller has left and wiped theirs. It reports whether work began; after
 // it returned, work that had not will not.
-func lend(ctx context.Context, at worker, c queue.Caller, secret []byte, work func(context.Context, []byte) error) (began bool, err error) {
+func lend(ctx context.Context, at lane, c queue.Caller, secret []byte, work func(context.Context, []byte) error) (began bool, err error) {
 	var begun atomic.Bool // by work or, to call it off, by us
 	secret = bytes.Clone(secret)
 	err = at.do(ctx, c, func(ctx context.Context) error {

@@ -143,11 +143,11 @@ func (r *request) permit(e entry) error {
 // deny records that the request is refused for the reason why, and returns why.
 func (r *request) deny(e entry, why error) error {
 	r.agent.counts.decisions.Add(1, string(e.op), deny)
-	before, record := r.agent.denied.count(r.conn.peer.UID, 1, time.Now())
+	before, record := r.agent.rates.deniedRequests.count(r.conn.peer.UID, 1, time.Now())
 	if !record {
 		return why
 	}
-	e.detail = withCount(e.detail, before)
+	e.detail = withUnrecorded(e.detail, before)
 	rec := audit.Record{Kind: audit.KindDecision, Decision: deny, Outcome: string(fault.KindOf(why))}
 	if err := r.append(e, rec); err != nil {
 		return err

@@ -96,7 +96,7 @@ func (r *request) sealingDevice(p *agentwire.SealParameters) (*device, error) {
 		return nil, err
 	}
 	if r.agent.System && uid != machine {
-		return d, r.agent.made.limit(uid, 1, "new keys and sealed secrets")
+		return d, r.agent.rates.createdKeys.check(uid, 1, "new keys and sealed secrets")
 	}
 	return d, nil
 }
@@ -117,7 +117,7 @@ func (r *request) sealOn(ctx context.Context, d *device, p *agentwire.SealParame
 		return err
 	}
 	secret := bytes.Clone(p.Secret) // the work may go on when its caller has left and wiped theirs
-	sealed, err := ask(ctx, d, r.caller(), func(ctx context.Context) (json.RawMessage, error) {
+	sealed, err := ask(ctx, d.whole(), r.caller(), func(ctx context.Context) (json.RawMessage, error) {
 		defer clear(secret)
 		if !r.decide(policy.Seal, p.Name, r.self()).Allowed { // the policy may be another one by now
 			return nil, deniedSealed(policy.Seal, p.Name, r.conn.peer.UID)
@@ -171,7 +171,7 @@ func (r *request) unseal(ctx context.Context, p *agentwire.NameParameters) (*age
 	if err := r.permit(e); err != nil {
 		return nil, err
 	}
-	secret, err := ask(ctx, d, r.caller(), func(ctx context.Context) ([]byte, error) {
+	secret, err := ask(ctx, d.whole(), r.caller(), func(ctx context.Context) ([]byte, error) {
 		if err := r.stillSealed(rec); err != nil {
 			return nil, err
 		}
@@ -225,7 +225,7 @@ func (r *request) stillSealed(rec store.Sealed) error {
 
 // deleteSealed forgets a sealed secret. No device holds anything of it.
 func (r *request) deleteSealed(_ context.Context, p *agentwire.NameParameters) (*agentwire.Empty, error) {
-	if err := r.agent.paper.limit(r.conn.peer.UID, 1, "deletions"); err != nil {
+	if err := r.agent.rates.auditOnlyRequests.check(r.conn.peer.UID, 1, "deletions"); err != nil {
 		return nil, err
 	}
 	rec, e, err := r.findSealed(policy.Seal, p.Name)

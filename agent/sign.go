@@ -54,12 +54,12 @@ func (r *request) sign(ctx context.Context, op policy.Operation, name, scheme st
 // once, and the device once more.
 func (r *request) signUnlocked(ctx context.Context, op policy.Operation, rec store.Record, s keys.Scheme, msg []byte) ([]byte, error) {
 	still := func() error { return r.still(op, rec) }
-	until := r.agent.unlockedUntil(idOf(rec))
+	until := r.agent.grants.UnlockedUntil(idOf(rec))
 	signature, err := r.signature(ctx, op, rec, s, msg, still)
 	if fault.KindOf(err) != fault.PINRequired || !rec.Material.PIN {
 		return signature, err
 	}
-	r.agent.notUnlocked(rec, until)
+	r.agent.lockedByDevice(rec, until)
 	if err := r.askPIN(ctx, asked{op: op, rec: rec, lasts: r.agent.Limits.UnlockDefault}); err != nil {
 		return nil, err
 	}
@@ -76,7 +76,7 @@ func (r *request) usable(rec store.Record, scheme string) (keys.Scheme, error) {
 	if scheme != string(s) {
 		return "", &fault.Error{Kind: fault.BadRequest, Message: fmt.Sprintf("the key signs %s and nothing else", s)}
 	}
-	if flaw := r.agent.fault(idOf(rec)); flaw != "" {
+	if flaw := r.agent.faults.of(idOf(rec)); flaw != "" {
 		return "", &fault.Error{Kind: fault.KeyMismatch, Message: flaw, Hint: "check the device, then reload the agent"}
 	}
 	return s, nil
@@ -117,7 +117,7 @@ func (r *request) signature(ctx context.Context, op policy.Operation, rec store.
 		return nil, err
 	}
 	if err := keys.Verify(public, s, digest, signature); err != nil {
-		r.agent.setFault(idOf(rec), "the device gave a signature that does not verify under the recorded public key")
+		r.agent.setAside(idOf(rec), "the device gave a signature that does not verify under the recorded public key")
 		return nil, err
 	}
 	return signature, nil
@@ -209,18 +209,4 @@ func wrongPurpose(rec store.Record) error {
 		Kind: fault.WrongPurpose, Message: fmt.Sprintf("the key is for %s and nothing else", rec.Purpose),
 		Hint: "make a key for each purpose: `holdfast key create`",
 	}
-}
-
-func (a *Agent) fault(id keyID) string {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.faults[id]
-}
-
-func (a *Agent) setFault(id keyID, flaw string) {
-	a.mu.Lock()
-	a.faults[id] = flaw
-	a.mu.Unlock()
-	a.Log.Error("key set aside", "owner", id.owner, "key", id.name, "fault", flaw)
-	a.watch.publish(event{what: "key", name: id.name, key: &id})
 }

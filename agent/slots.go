@@ -4,6 +4,7 @@ import (
 	"encoding/pem"
 	"fmt"
 	"strconv"
+	"sync"
 
 	"holdfast/agent/store"
 	"holdfast/internal/fault"
@@ -20,14 +21,21 @@ type slot struct {
 
 func (s slot) String() string { return fmt.Sprintf("slot %s of card %d", s.name, s.serial) }
 
-// claim keeps a slot for who makes or adopts a key in it, until release is called:
-// when the record is stored. It refuses a slot that somebody else claims and,
-// where taken counts, one that a record of anybody has.
+// slotClaims are the slots in which a key is being made or adopted. The zero value has
+// none.
+type slotClaims struct {
+	mu    sync.Mutex // held while the records are searched: a claim ends after its record is stored
+	slots map[slot]struct{}
+}
+
+// claim keeps a slot for a request that makes or adopts a key in it, until release is
+// called: when the record is stored. It rejects a slot that another request claims
+// and, where taken counts, a slot that a record of any user names.
 func (r *request) claim(s slot, taken bool) (release func(), err error) {
-	a := r.agent
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.claims[s] {
+	a, c := r.agent, &r.agent.claims
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if _, claimed := c.slots[s]; claimed {
 		return nil, &fault.Error{Kind: fault.Busy, Message: "somebody else makes or adopts a key in " + s.String(), Hint: "try again later, or choose another slot"}
 	}
 	if rec, ok := a.recordIn(s); ok && taken {
@@ -37,11 +45,14 @@ func (r *request) claim(s slot, taken bool) (release func(), err error) {
 		}
 		return nil, &fault.Error{Kind: fault.Denied, Message: s.String() + " holds a key of this agent", Hint: hint}
 	}
-	a.claims[s] = true
+	if c.slots == nil {
+		c.slots = map[slot]struct{}{}
+	}
+	c.slots[s] = struct{}{}
 	return func() {
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		delete(a.claims, s)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		delete(c.slots, s)
 	}, nil
 }
 

@@ -137,7 +137,7 @@ func TestLeftoverIsNamed(t *testing.T) {
 	}
 	err := soon(t, "the answer", result)
 	wantKind(t, err, fault.TouchTimeout)
-	if e, _ := fault.AsError(err); e == nil || e.Hint != "a new key is in slot 90 of card 1: `holdfast key adopt alice --slot 90`" {
+	if e, _ := fault.AsError(err); e == nil || e.Hint != "a new key is in slot 90 of card 1: `holdfast key adopt alice --slot 90 --card 1`" {
 		t.Errorf("got %#v, want where the key is", err)
 	}
 	if n := len(r.store.List()); n != 0 {

@@ -81,10 +81,10 @@ func (r *request) tailAudit(ctx context.Context, p *agentwire.TailAuditParameter
 	if _, err := r.allow(policy.Audit, "", r.self()); err != nil {
 		return nil, err
 	}
-	if err := r.reading(ctx); err != nil {
+	if err := r.agent.auditReads.acquire(ctx); err != nil {
 		return nil, err
 	}
-	defer r.read()
+	defer r.agent.auditReads.release()
 	all, uid := r.privileged(), r.conn.peer.UID
 	lines, err := r.agent.Audit.Tail(ctx, n, func(rec *audit.Record) bool { return all || rec.Caller != nil && rec.Caller.UID == uid })
 	if err != nil {
@@ -114,10 +114,10 @@ func (r *request) verifyAudit(ctx context.Context, _ *agentwire.Empty) (*agentwi
 	if !r.privileged() {
 		return nil, &fault.Error{Kind: fault.Denied, Message: "only root and the agent's own uid may verify the whole log", Hint: "`holdfast audit tail` shows your own records"}
 	}
-	if err := r.reading(ctx); err != nil {
+	if err := r.agent.auditReads.acquire(ctx); err != nil {
 		return nil, err
 	}
-	defer r.read()
+	defer r.agent.auditReads.release()
 	s, err := r.agent.Audit.Verify(ctx)
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
@@ -127,18 +127,6 @@ func (r *request) verifyAudit(ctx context.Context, _ *agentwire.Empty) (*agentwi
 	}
 	return &agentwire.VerifyAuditReply{Records: int(s.Records), Head: s.Head}, nil
 }
-
-// reading waits until nobody else reads the log; read lets the next one.
-func (r *request) reading(ctx context.Context) error {
-	select {
-	case r.agent.reader <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-func (r *request) read() { <-r.agent.reader }
 
 func wireCaller(id peer.Identity) agentwire.Caller {
 	c := agentwire.Caller{UID: id.UID, User: id.User, GID: id.GID, Groups: id.Groups, PID: id.PID, Unit: id.Unit}

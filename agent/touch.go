@@ -69,5 +69,5 @@ func (t *touching) done(err error) {
 }
 
 func (t *touching) publish(state string) {
-	t.agent.watch.publish(event{what: "touch", name: t.key.name, state: state, key: &t.key})
+	t.agent.watch.publish(event{what: "touch", name: t.key.Name, state: state, key: &t.key})
 }

@@ -65,7 +65,7 @@ func spendable(serial uint32, left *int) (int, error) {
 	}
 	return 0, &fault.Error{
 		Kind: fault.PINBlocked, Message: fmt.Sprintf("card %d has no try of its PIN left that may be spent", serial),
-		Hint: "give it a new PIN by its PUK: `holdfast piv unblock`",
+		Next: fault.Next{Do: fault.Unblock, Card: serial},
 	}
 }
 

@@ -37,9 +37,10 @@ func (r *request) unlockKey(ctx context.Context, p *agentwire.UnlockKeyParameter
 	if err != nil {
 		return nil, err
 	}
-	until := r.agent.unlockedUntil(idOf(rec))
+	until := r.agent.grants.UnlockedUntil(idOf(rec))
 	if until == nil {
-		return nil, wantsPIN(rec) // locked again already
+		wanted := pinWanted(rec) // it is locked again
+		return nil, &wanted
 	}
 	return &agentwire.UnlockKeyReply{UnlockedUntil: *until}, nil
 }
@@ -92,7 +93,7 @@ func (r *request) lockKeys(_ context.Context, p *agentwire.LockKeysParameters) (
 		if err != nil {
 			return &agentwire.Empty{}, err
 		}
-		if id := idOf(rec); !r.agent.isOpen(id) {
+		if id := idOf(rec); !r.agent.grants.Open(id) {
 			r.announce(event{what: "lock", name: rec.Name, key: &id})
 		}
 		return &agentwire.Empty{}, r.lock(rec, e)
@@ -112,7 +113,7 @@ func (r *request) lockKeys(_ context.Context, p *agentwire.LockKeysParameters) (
 // open now: what a key signed in for goes on when its time is over. It is told so
 // often only that nobody falls behind by it.
 func (r *request) announce(e event) {
-	if _, tell := r.agent.announced.count(r.conn.peer.UID, 1, time.Now()); tell {
+	if _, tell := r.agent.rates.lockAnnouncements.count(r.conn.peer.UID, 1, time.Now()); tell {
 		r.agent.watch.publish(e)
 	}
 }
@@ -123,10 +124,10 @@ func (r *request) lock(rec store.Record, e entry) error {
 	if !r.agent.lock(rec) {
 		return nil
 	}
-	before, record := r.agent.locked.count(r.conn.peer.UID, 1, time.Now())
+	before, record := r.agent.rates.lockRecords.count(r.conn.peer.UID, 1, time.Now())
 	if !record {
 		return nil
 	}
-	e.op, e.detail = "lock", withCount(e.detail, before)
+	e.op, e.detail = "lock", withUnrecorded(e.detail, before)
 	return r.outcome(e, nil)
 }

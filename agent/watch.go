@@ -161,9 +161,9 @@ func (r *request) mayHear(e event) bool {
 	if e.key == nil {
 		return r.decide(policy.Status, "", r.self()).Allowed
 	}
-	rec, ok := r.agent.Store.Get(e.key.owner, e.key.name)
+	rec, ok := r.agent.Store.Get(e.key.Owner, e.key.Name)
 	if !ok {
-		rec.Owner.UID = e.key.owner // a key that is gone
+		rec.Owner.UID = e.key.Owner // a key that is gone
 	}
-	return r.decide(policy.List, e.key.name, rec.Owner).Allowed
+	return r.decide(policy.List, e.key.Name, rec.Owner).Allowed
 }

@@ -49,9 +49,9 @@ func nobodyMayAsk(t *testing.T) *policy.Policy {
 func TestWatchersAreDroppedForTheirOwnAlone(t *testing.T) {
 	var w watchers
 	w.init()
-	mine := keyID{1000, "a"}
+	mine := keyID{Owner: 1000, Name: "a"}
 	alice := w.subscribe(func(e event) bool { return e.key != nil && *e.key == mine })
-	theirs := keyID{1001, "b"}
+	theirs := keyID{Owner: 1001, Name: "b"}
 	for range 10 * watchBacklog {
 		w.publish(event{what: "lock", key: &theirs})
 	}
@@ -71,7 +71,7 @@ func TestWatchersAreDroppedForTheirOwnAlone(t *testing.T) {
 // remembered is forgotten.
 func TestLockedMeanwhileIsNoWrongPIN(t *testing.T) {
 	for err, want := range map[error]string{
-		errShut: "",
+		&fault.Error{Kind: fault.PINRequired, Err: errCancelled}:                                  "",
 		&fault.Error{Kind: fault.Busy, Message: "the key was locked while it was being unlocked"}: "",
 		&unfinished{&fault.Error{Kind: fault.PINRequired}}:                                        "",
 		&fault.Error{Kind: fault.PINRequired, Message: "the PIN is wrong"}:                        "wrong PIN",

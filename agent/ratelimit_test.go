@@ -7,8 +7,8 @@ import (
 	"holdfast/internal/fault"
 )
 
-func TestTallyCountsByWindow(t *testing.T) {
-	r := tally{most: 2}
+func TestRateLimitCountsByWindow(t *testing.T) {
+	r := rateLimit{most: 2}
 	start := time.Now()
 	for i, want := range []struct {
 		after  time.Duration
@@ -16,7 +16,7 @@ func TestTallyCountsByWindow(t *testing.T) {
 		within bool
 	}{
 		{0, 0, true}, {0, 0, true}, {time.Second, 0, false}, {2 * time.Second, 0, false},
-		{tallyWindow, 2, true}, {tallyWindow, 0, true}, {tallyWindow, 0, false},
+		{rateWindow, 2, true}, {rateWindow, 0, true}, {rateWindow, 0, false},
 	} {
 		before, within := r.count(7, 1, start.Add(want.after))
 		if before != want.before || within != want.within {
@@ -31,12 +31,12 @@ func TestTallyCountsByWindow(t *testing.T) {
 	}
 }
 
-func TestTallyLimit(t *testing.T) {
-	r := tally{most: 1}
-	if err := r.limit(7, 1, "keys"); err != nil {
+func TestRateLimitCheck(t *testing.T) {
+	r := rateLimit{most: 1}
+	if err := r.check(7, 1, "keys"); err != nil {
 		t.Errorf("the first: %v", err)
 	}
-	if err := r.limit(7, 1, "keys"); fault.KindOf(err) != fault.Busy {
+	if err := r.check(7, 1, "keys"); fault.KindOf(err) != fault.Busy {
 		t.Errorf("the second: got %v, want busy", err)
 	}
 }

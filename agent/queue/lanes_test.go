@@ -1,4 +1,4 @@
-package agent
+package queue
 
 import (
 	"context"
@@ -6,49 +6,45 @@ import (
 	"sync"
 	"testing"
 	"time"
-
-	"holdfast/agent/queue"
 )
-
-func nothing(context.Context) error { return nil }
 
 // Queues of units are bounded: those that nobody uses make room, and when all are
 // in use the rest share one.
 func TestUnitsAreBounded(t *testing.T) {
-	q := newQueues(queue.Limits{})
-	c := queue.Caller{Peer: "uid:1"}
-	for i := range 3 * maxUnits {
-		if err := q.do(t.Context(), fmt.Sprint("idle ", i), c, nothing); err != nil {
+	s := NewLanes(Limits{})
+	c := Caller{Peer: "uid:1"}
+	for i := range 3 * maxLanes {
+		if err := s.Do(t.Context(), fmt.Sprint("idle ", i), c, nothing); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if n := len(q.all()); n != maxUnits+1 {
-		t.Errorf("%d queues, want %d and the backend's own", n, maxUnits)
+	if n := len(s.queues()); n != maxLanes+1 {
+		t.Errorf("%d queues, want %d and the backend's own", n, maxLanes)
 	}
 	var all sync.WaitGroup
 	var holding sync.WaitGroup
 	release := make(chan struct{})
-	for i := range maxUnits {
+	for i := range maxLanes {
 		holding.Add(1)
 		all.Go(func() {
-			q.do(context.Background(), fmt.Sprint("busy ", i), c, func(context.Context) error { holding.Done(); <-release; return nil })
+			s.Do(context.Background(), fmt.Sprint("busy ", i), c, func(context.Context) error { holding.Done(); <-release; return nil })
 		})
 	}
 	holding.Wait()
 	for i := range 5 {
-		if err := q.do(t.Context(), fmt.Sprint("more ", i), c, nothing); err != nil {
+		if err := s.Do(t.Context(), fmt.Sprint("more ", i), c, nothing); err != nil {
 			t.Errorf("one more: %v", err)
 		}
 	}
-	if n := len(q.all()); n != maxUnits+1 || q.waiting() != 0 {
-		t.Errorf("%d queues and %d waiting, want %d and none", n, q.waiting(), maxUnits+1)
+	if n := len(s.queues()); n != maxLanes+1 || s.Waiting() != 0 {
+		t.Errorf("%d queues and %d waiting, want %d and none", n, s.Waiting(), maxLanes+1)
 	}
 	close(release)
 	all.Wait()
-	if err := q.close(t.Context()); err != nil {
+	if err := s.Close(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if err := q.do(t.Context(), "late", c, nothing); err == nil {
+	if err := s.Do(t.Context(), "late", c, nothing); err == nil {
 		t.Error("work after the end")
 	}
 }
@@ -56,23 +52,23 @@ func TestUnitsAreBounded(t *testing.T) {
 // A queue whose unit went is closed when the last who uses it is done, and not when
 // the unit came back meanwhile.
 func TestQueueOfAUnitThatCameBack(t *testing.T) {
-	q := newQueues(queue.Limits{})
-	defer q.close(t.Context())
+	s := NewLanes(Limits{})
+	defer s.Close(t.Context())
 	for _, back := range []bool{false, true} {
 		began, release, done := make(chan struct{}), make(chan struct{}), make(chan error, 1)
 		go func() {
-			done <- q.do(context.Background(), "u", queue.Caller{}, func(context.Context) error { close(began); <-release; return nil })
+			done <- s.Do(context.Background(), "u", Caller{}, func(context.Context) error { close(began); <-release; return nil })
 		}()
 		<-began
-		q.changed("u", true)
+		s.Changed("u", true)
 		if back {
-			q.changed("u", false)
+			s.Changed("u", false)
 		}
 		close(release)
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
-		if there := len(q.all()) == 2; there != back {
+		if there := len(s.queues()) == 2; there != back {
 			t.Errorf("came back %t: its queue is there %t", back, there)
 		}
 	}
@@ -80,14 +76,14 @@ func TestQueueOfAUnitThatCameBack(t *testing.T) {
 
 // Work that does not end holds up the end no longer than it may.
 func TestQueuesEndInTime(t *testing.T) {
-	q := newQueues(queue.Limits{})
+	s := NewLanes(Limits{})
 	began, over := make(chan struct{}), make(chan struct{})
 	gone, leave := context.WithCancel(t.Context())
-	go q.do(gone, "u", queue.Caller{}, func(context.Context) error { close(began); <-over; return nil })
+	go s.Do(gone, "u", Caller{}, func(context.Context) error { close(began); <-over; return nil })
 	<-began
 	leave()
-	for deadline := time.Now().Add(5 * time.Second); len(q.all()) == 2; time.Sleep(time.Millisecond) {
-		q.changed("u", true)
+	for deadline := time.Now().Add(5 * time.Second); len(s.queues()) == 2; time.Sleep(time.Millisecond) {
+		s.Changed("u", true)
 		if time.Now().After(deadline) {
 			t.Fatal("the queue stays although nobody uses it")
 		}
@@ -96,7 +92,7 @@ func TestQueuesEndInTime(t *testing.T) {
 	defer cancel()
 	start := time.Now()
 	go func() { <-ctx.Done() }()
-	q.close(ctx)
+	s.Close(ctx)
 	if took := time.Since(start); took > 2*time.Second {
 		t.Errorf("the end took %v", took)
 	}
