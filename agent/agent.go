@@ -3,7 +3,7 @@
 // queues the device and verifies what comes back.
 //
 // Start at [Agent.sign], which is the natural path of one signature in order,
-// and at [Agent.accept], which comes before it: a caller is identified and
+// and at [Agent.Serve], which comes before it: a caller is identified and
 // admitted before a byte of its request is read.
 //
 // The package opens no network socket, parses no HTTP and holds no private key.
@@ -31,24 +31,24 @@ import (
 	"holdfast/internal/varlink"
 )
 
-// Options is what an Agent is made of. All members but Notices, Person and Log are
-// needed. The agent borrows them: whoever opened them closes them, after
+// Options are the parts of an Agent. All members but Notices, Person and Log are
+// required. The agent borrows them: the caller closes what it opened, after
 // [Agent.Shutdown].
 type Options struct {
 	Version    string
 	System     bool                           // machine or node mode: many users, each with keys of their own
 	Store      *store.Store                   //
 	Audit      *audit.Log                     //
-	AuditPath  string                         // what Audit writes
+	AuditPath  string                         // the path of Audit's file
 	LoadPolicy func() (*policy.Policy, error) // called by New and by Reload
 	Backends   []keys.Backend                 // the first one is the default
 	Limits     Limits                         // zero members mean the defaults
-	Notices    func() []Notice                // what else status shows; may be nil
+	Notices    func() []Notice                // more notices for status; may be nil
 	Person     Person                         // nil: nobody can be asked
 	Log        *slog.Logger                   // nil: slog.Default()
 }
 
-// Limits bounds what callers can use up.
+// Limits bound what callers can use up.
 type Limits struct {
 	Queue              queue.Limits
 	ConnectionsPerPeer int           // open connections of one uid; default 320
@@ -95,7 +95,8 @@ type keyID = grants.Key
 
 func idOf(r store.Record) keyID { return keyID{Owner: r.Owner.UID, Name: r.Name} }
 
-// New makes an agent and reads its policy. It serves nobody before [Agent.Serve].
+// New returns an agent and reads its policy. The agent accepts no caller before
+// [Agent.Serve].
 func New(o Options) (*Agent, error) { return newAt(o, time.Now) }
 
 // newAt is New with a clock for grants.
@@ -157,9 +158,8 @@ func setDefault[T comparable](v *T, to T) {
 // still while the machine sleeps, and the time of a grant must not.
 func (a *Agent) wallClock() time.Time { return a.now().UTC().Round(0) }
 
-// Reload reads the policy and the key records again. Either both are taken over
-// or, with an error, neither is. Keys set aside for a wrong signature get
-// another chance.
+// Reload reads the policy and the key records again. With an error, the agent keeps
+// both as they were. A key that was set aside for a wrong signature may sign again.
 func (a *Agent) Reload(context.Context) error {
 	p, err := a.LoadPolicy()
 	if err == nil {
@@ -174,8 +174,8 @@ func (a *Agent) Reload(context.Context) error {
 	return a.Audit.Append(audit.Record{Kind: audit.KindReload, Detail: map[string]string{"policy": p.Source()}})
 }
 
-// Alive returns nil while the agent's own loops run. It says nothing of the
-// devices: a wedged TPM must not make a watchdog restart the agent.
+// Alive returns nil while the agent's own loops run. It does not report the state of
+// the devices: a wedged TPM must not make a watchdog restart the agent.
 func (a *Agent) Alive() error {
 	for _, d := range a.devices {
 		if err := d.lanes.Alive(); err != nil {
@@ -185,7 +185,7 @@ func (a *Agent) Alive() error {
 	return nil
 }
 
-// Shutdown stops accepting, takes prompts away, lets calls in progress finish until
+// Shutdown stops accepting, withdraws prompts, lets calls in progress finish until
 // ctx ends, and returns when no connection and no device work is left.
 func (a *Agent) Shutdown(ctx context.Context) error {
 	a.mu.Lock()

@@ -8,8 +8,8 @@ import (
 	"holdfast/internal/fault"
 )
 
-// What came of a prompt, as the metrics name it. A prompt is withdrawn when nobody
-// waits for it any more.
+// The outcomes of a prompt, as the metrics name them. A prompt is withdrawn when the
+// last request that waits for it has left.
 const (
 	promptAnswered    = "answered"
 	promptClosed      = "closed"
@@ -18,7 +18,7 @@ const (
 	promptUnreachable = "unreachable"
 )
 
-// unanswered is the error of a prompt to which there was no answer.
+// unanswered is the error of a prompt that got no answer.
 type unanswered struct {
 	outcome string
 	err     error
@@ -30,8 +30,8 @@ func (u *unanswered) Error() string { return u.err.Error() }
 // Unwrap returns what the prompt said.
 func (u *unanswered) Unwrap() error { return u.err }
 
-// outcomeOfPrompt returns what came of the prompt that err is about, and nothing
-// when it is about something else.
+// outcomeOfPrompt returns the outcome of the prompt that ended with err, and nothing
+// for any other error.
 func outcomeOfPrompt(err error) string {
 	var u *unanswered
 	if errors.As(err, &u) {
@@ -40,8 +40,8 @@ func outcomeOfPrompt(err error) string {
 	return ""
 }
 
-// prompted has a person asked by ask, and counts what came of it. What is one of
-// pin and confirm.
+// prompted calls ask, which asks a person, and counts the outcome. What is pin or
+// confirm.
 func (a *Agent) prompted(ctx context.Context, what string, ask func(context.Context) error) error {
 	err := ask(ctx)
 	outcome := promptAnswered
@@ -65,10 +65,10 @@ func howUnanswered(ctx context.Context, err error) string {
 	return promptUnreachable
 }
 
-// explained returns the error for a caller whose prompt ended with err. Wanted is the
+// explain returns the error for a caller whose prompt ended with err. Wanted is the
 // answer where nobody can be asked: it gets what the prompt said, or why nobody
 // answered.
-func explained(err error, wanted fault.Error) error {
+func explain(err error, wanted fault.Error) error {
 	var u *unanswered
 	switch {
 	case errors.As(err, &u):
@@ -77,7 +77,7 @@ func explained(err error, wanted fault.Error) error {
 		}
 	case named(err): // by the device
 		return err
-	case errors.Is(err, errQuiet):
+	case errors.Is(err, errJustClosed):
 		wanted.Message += ", and the prompt was closed a moment ago"
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		wanted.Message += ", and nobody answered the prompt in time"

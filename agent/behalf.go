@@ -10,9 +10,9 @@ import (
 	"holdfast/internal/policy"
 )
 
-// onBehalfOf notes for whom the caller says that it asks, for the audit log and
-// for rules that narrow by it. What cannot be true is refused: a log that holds
-// it would send its reader astray.
+// onBehalfOf notes the process for which the caller says that it asks, for the audit
+// log and for rules that narrow by it. It rejects a report that cannot be true, which
+// would mislead a reader of the log.
 func (r *request) onBehalfOf(who *agentwire.Reported) error {
 	if who == nil {
 		return nil
@@ -33,12 +33,12 @@ func (r *request) onBehalfOf(who *agentwire.Reported) error {
 	}
 	return &fault.Error{
 		Kind: fault.BadRequest, Message: "onBehalfOf reports " + flaw + ", which no process can have",
-		Hint: "report the process as its connection shows it, or nobody",
+		Hint: "report the process as its connection shows it, or leave onBehalfOf out",
 	}
 }
 
-// reportedTo is a report as the policy knows it. The name is the agent's own
-// finding, not the caller's.
+// reportedTo returns a report as the policy takes it. The agent looks up the user's
+// name itself.
 func (a *Agent) reportedTo(who *audit.Reported) *policy.Reported {
 	if who == nil {
 		return nil

@@ -21,12 +21,12 @@ func (a *Agent) cardHolder() (keys.CardHolder, error) {
 	}
 	return nil, &fault.Error{
 		Kind: fault.Unsupported, Message: "this agent uses no cards",
-		Hint: "install holdfast-piv and start the agent with --piv on; `holdfast doctor` looks closer",
+		Hint: "install holdfast-piv and start the agent with --piv on; `holdfast doctor` finds out more",
 	}
 }
 
-// listCards opens every card for a moment. One look at a time is enough: another
-// program may want a card as well.
+// listCards opens every card for a moment. Only one call at a time does so: other
+// programs may want a card as well.
 func (r *request) listCards(ctx context.Context, _ *agentwire.Empty) (*agentwire.ListCardsReply, error) {
 	if _, err := r.allow(policy.ListCards, "", r.self()); err != nil {
 		return nil, err
@@ -69,8 +69,8 @@ func (r *request) wireCard(c keys.Card) agentwire.Card {
 	return w
 }
 
-// wireSlot names the caller's own key in a slot. Of other users' keys it says no
-// more than that there is one.
+// wireSlot names the caller's own key in a slot. Of another user's key it reports only
+// that the slot is taken.
 func (r *request) wireSlot(serial uint32, s keys.CardSlot) agentwire.CardSlot {
 	w := agentwire.CardSlot{
 		Slot: s.Slot, Algorithm: string(s.Algorithm), RSABits: s.RSABits, PINPolicy: string(s.PINPolicy), TouchPolicy: string(s.TouchPolicy),
@@ -118,10 +118,10 @@ func (r *request) unblockCard(ctx context.Context, p *agentwire.UnblockCardParam
 	})
 }
 
-// storeInSlot puts the leaf into the slot of a key on a card, for other programs
-// that look there, when the caller gives the card's PIN. Without it the slot gets
-// the leaf if it can, and the record alone if not: a renewal at night has neither
-// a person nor, perhaps, the card.
+// storeInSlot writes the leaf into the slot of a key on a card, where other programs
+// look for it, when the caller gives the card's PIN. Without the PIN it tries only if
+// the key is unlocked, and a failure is logged and no error: a renewal at night has
+// neither a person nor, perhaps, the card.
 func (r *request) storeInSlot(ctx context.Context, rec store.Record, p *agentwire.InstallCertificateParameters) error {
 	place := rec.Material.Card
 	holder, err := r.agent.cardHolder()
@@ -129,7 +129,7 @@ func (r *request) storeInSlot(ctx context.Context, rec store.Record, p *agentwir
 	case place == nil && len(p.PIN) == 0:
 		return nil
 	case place == nil:
-		return &fault.Error{Kind: fault.BadRequest, Message: fmt.Sprintf("key %q is on no card: a PIN has nothing to do here", rec.Name)}
+		return &fault.Error{Kind: fault.BadRequest, Message: fmt.Sprintf("key %q is not on a card: its certificate takes no PIN", rec.Name)}
 	case err != nil:
 		return err
 	case len(p.PIN) == 0:
@@ -150,8 +150,8 @@ func (r *request) storeInSlot(ctx context.Context, rec store.Record, p *agentwir
 	return holder.StoreCertificate(ctx, rec.Material, p.Chain[0], p.PIN)
 }
 
-// manageCard does one thing to a card, which counts wrong codes itself. What cannot
-// be a code never gets there.
+// manageCard has policy decide, records the decision and runs work on a card, which
+// counts wrong codes itself. It rejects what cannot be a code before the card sees it.
 func (r *request) manageCard(ctx context.Context, serial uint32, action string, codes [][]byte, work func(context.Context, keys.CardHolder) error) (*agentwire.Empty, error) {
 	e, err := r.allow(policy.ManageCards, "", r.self())
 	if err != nil {

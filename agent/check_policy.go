@@ -12,9 +12,9 @@ import (
 	"holdfast/internal/policy"
 )
 
-// checkPolicy asks the policy without doing anything. Who administers the agent
-// may ask about anybody; others about themselves, and for them a key that is
-// missing and one that is forbidden stay the same.
+// checkPolicy asks the policy and does nothing else. An administrator of the agent may
+// ask about any user. Other callers may ask about themselves, and get the same answer
+// for a key that is missing and a key that is forbidden.
 func (r *request) checkPolicy(_ context.Context, p *agentwire.CheckPolicyParameters) (*agentwire.CheckPolicyReply, error) {
 	op := policy.Operation(p.Operation)
 	if !slices.Contains(policy.Operations(), op) {
@@ -32,18 +32,18 @@ func (r *request) checkPolicy(_ context.Context, p *agentwire.CheckPolicyParamet
 	}
 	owner := store.Owner{UID: id.UID, User: id.User}
 	if rec, ok := r.agent.lookup(p.UID, p.Key); ok && op != policy.Seal && op != policy.Unseal {
-		owner = rec.Owner // of a key; a secret is always the caller's
+		owner = rec.Owner // a sealed secret is always the caller's
 	}
 	return checked(r.agent.policy.Load().Decide(policy.Query{Peer: id, Reported: r.agent.reportedTo(r.reported), Operation: op, Key: p.Key, Owner: owner.UID, OwnerUser: owner.User})), nil
 }
 
-// reporting notes whom the caller would report.
+// reporting notes the process that the caller would report.
 func (r *request) reporting(p *agentwire.CheckPolicyParameters) error {
 	switch {
 	case p.ForUID == nil && p.ForUnit == "":
 		return nil
 	case p.ForUID == nil:
-		return &fault.Error{Kind: fault.BadRequest, Message: "forUnit says nothing without forUID"}
+		return &fault.Error{Kind: fault.BadRequest, Message: "forUnit needs forUID"}
 	}
 	// Rules look at neither process nor start time: any will do.
 	return r.onBehalfOf(&agentwire.Reported{UID: *p.ForUID, PID: 1, Start: 1, Unit: p.ForUnit})
@@ -57,8 +57,8 @@ func checked(d policy.Decision) *agentwire.CheckPolicyReply {
 	return &agentwire.CheckPolicyReply{Allowed: d.Allowed, Rule: d.Rule, Reason: reason}
 }
 
-// checkOwn answers what find would, and for operations that concern no existing
-// key what allow would.
+// checkOwn returns the decision that find would get or, for operations on no existing
+// key, the decision that allow would get.
 func (r *request) checkOwn(op policy.Operation, p *agentwire.CheckPolicyParameters) (*agentwire.CheckPolicyReply, error) {
 	uid := r.conn.peer.UID
 	if p.UID != uid || len(p.GIDs) > 0 || p.Unit != "" {

@@ -40,7 +40,7 @@ func (r *request) confirm(ctx context.Context, op policy.Operation, rec store.Re
 		a.shown.Store(true)
 		return r.askConfirmation(a.ctx, op, rec, u, lasts)
 	}
-	return explained(r.agent.prompts.put(ctx, r, q), wanted)
+	return explain(r.agent.prompts.put(ctx, r, q), wanted)
 }
 
 // useOf returns the use of rec that a confirmation for r is for, and whether the

@@ -13,9 +13,9 @@ import (
 	"holdfast/internal/varlink"
 )
 
-// counters is what GetMetrics tells. The values of their labels are words of the
-// agent's own: no name of a key or of a caller, which the one who reads the
-// metrics need not be allowed to know.
+// counters are the metrics of GetMetrics. Label values are the agent's own words and
+// never the name of a key or a caller, which a reader of the metrics may not be allowed
+// to know.
 type counters struct {
 	registry    *metrics.Registry
 	requests    *metrics.Counter
@@ -65,14 +65,14 @@ func newCounters(version string, started time.Time) *counters {
 	}
 }
 
-// The outcomes that are no kind of failure.
+// The outcomes that are not a [fault.Kind].
 const (
 	outcomeOK = "ok"
-	// outcomeGone is that the caller left before there was an answer.
+	// outcomeGone means that the caller left before the agent answered.
 	outcomeGone = "gone"
 )
 
-// outcomeOf is how metrics and the audit log name what came of something.
+// outcomeOf returns the outcome of err for the metrics and the audit log.
 func outcomeOf(err error) string {
 	if err == nil {
 		return outcomeOK
@@ -80,7 +80,7 @@ func outcomeOf(err error) string {
 	return string(fault.KindOf(err))
 }
 
-// counted makes methods that count their answers.
+// counted wraps methods so that their answers are counted.
 func (c *counters) counted(methods map[string]varlink.Method) map[string]varlink.Method {
 	for name, method := range methods {
 		methods[name] = func(ctx context.Context, call *varlink.Call) error {
@@ -92,8 +92,8 @@ func (c *counters) counted(methods map[string]varlink.Method) map[string]varlink
 	return methods
 }
 
-// answerOf tells a caller who left, and one whose parameters were not understood,
-// from a defect.
+// answerOf returns the outcome of a request. It keeps a caller that left, and
+// parameters that do not parse, apart from a defect of the agent.
 func answerOf(ctx context.Context, err error) string {
 	var refused *varlink.Error
 	switch {
@@ -107,7 +107,7 @@ func answerOf(ctx context.Context, err error) string {
 	return outcomeOf(err)
 }
 
-// getMetrics answers whoever may know how the agent is.
+// getMetrics answers callers that policy allows to see the status.
 func (r *request) getMetrics(context.Context, *agentwire.Empty) (*agentwire.GetMetricsReply, error) {
 	if _, err := r.allow(policy.Status, "", r.self()); err != nil {
 		return nil, err
@@ -116,8 +116,7 @@ func (r *request) getMetrics(context.Context, *agentwire.Empty) (*agentwire.GetM
 	return &agentwire.GetMetricsReply{Metrics: r.agent.counts.registry.Snapshot()}, nil
 }
 
-// measure sets the gauges. It asks no device: reading the metrics must not cost
-// device time.
+// measure sets the gauges. It asks no device: the metrics must not cost device time.
 func (a *Agent) measure() {
 	c := a.counts
 	a.mu.Lock()

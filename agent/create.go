@@ -12,7 +12,7 @@ import (
 	"holdfast/internal/policy"
 )
 
-// createTimeout bounds the making of a key: an RSA key takes some TPMs minutes.
+// createTimeout bounds the creation of a key: an RSA key takes some TPMs minutes.
 const createTimeout = 5 * time.Minute
 
 func (r *request) createKey(ctx context.Context, p *agentwire.CreateKeyParameters) (*agentwire.KeyReply, error) {
@@ -36,7 +36,7 @@ func (r *request) createKey(ctx context.Context, p *agentwire.CreateKeyParameter
 	})
 }
 
-// A maker makes or takes in a key of template t on b.
+// A maker creates or adopts a key of template t on b.
 type maker func(ctx context.Context, b keys.Backend, t keys.Template) (keys.Material, error)
 
 func (r *request) adoptKey(ctx context.Context, p *agentwire.AdoptKeyParameters) (*agentwire.KeyReply, error) {
@@ -64,11 +64,12 @@ func (r *request) adoptKey(ctx context.Context, p *agentwire.AdoptKeyParameters)
 	})
 }
 
-// importForeign imports a key that was not made here. A file can claim that its
-// key has no PIN, and the device counts finding out as a wrong PIN: such a try is
-// charged like one.
+// importForeign imports a key that another program made. A file can claim that its
+// key has no PIN, and the device counts the attempt to use it without one as a wrong
+// PIN. The agent therefore spends a PIN try on the import, and returns the try unless
+// the device asked for a PIN or did not answer.
 func (r *request) importForeign(ctx context.Context, b keys.Backend, t keys.Template, file []byte) (keys.Material, error) {
-	if _, ok := b.(keys.CardHolder); ok { // which knows of the key without trying it
+	if _, ok := b.(keys.CardHolder); ok { // a card knows the key without a try
 		return b.Import(ctx, t, file, true)
 	}
 	records, uid := r.agent.Store, r.conn.peer.UID
@@ -85,7 +86,7 @@ func (r *request) importForeign(ctx context.Context, b keys.Backend, t keys.Temp
 	return m, err
 }
 
-// template checks what a caller asks for before any device is asked.
+// template checks the parameters of a new key before any device is used.
 func template(p *agentwire.CreateKeyParameters) (t keys.Template, err error) {
 	if err = keys.CheckName(p.Name); err != nil {
 		return t, err
@@ -94,7 +95,7 @@ func template(p *agentwire.CreateKeyParameters) (t keys.Template, err error) {
 		return t, err
 	}
 	if !t.Purpose.TLS() {
-		return t, &fault.Error{Kind: fault.Unsupported, Message: fmt.Sprintf("this agent signs nothing for purpose %s yet", t.Purpose), Hint: "tls-client and tls-server keys can be made"}
+		return t, &fault.Error{Kind: fault.Unsupported, Message: fmt.Sprintf("this agent does not sign for purpose %s yet", t.Purpose), Hint: "make a key for tls-client or tls-server"}
 	}
 	t.Algorithm = keys.ES256
 	if p.Algorithm != "" {
@@ -103,7 +104,7 @@ func template(p *agentwire.CreateKeyParameters) (t keys.Template, err error) {
 		}
 	}
 	if p.RSABits != 0 && t.Algorithm != keys.RS256 {
-		return t, &fault.Error{Kind: fault.BadRequest, Message: "a number of RSA bits goes with RS256 alone"}
+		return t, &fault.Error{Kind: fault.BadRequest, Message: "rsaBits is for algorithm RS256 only"}
 	}
 	t.RSABits, t.Persistent = p.RSABits, p.Persistent
 	return t, nil
@@ -117,10 +118,10 @@ func (r *request) newRecord(p *agentwire.CreateKeyParameters, t keys.Template) (
 	}, err
 }
 
-// add makes a key and its record. Nobody sees the public key before the record
-// is on the disk and the key in it has signed.
+// add makes a key and its record. No caller sees the public key before the record is
+// on the disk and the key has signed once.
 func (r *request) add(ctx context.Context, op policy.Operation, rec store.Record, t keys.Template, backend string, do maker) (*agentwire.KeyReply, error) {
-	patience := ctx // of the caller, who may leave
+	caller := ctx // ends when the caller leaves; the work goes on
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), createTimeout)
 	defer cancel()
 	e, err := r.allow(op, rec.Name, rec.Owner)
@@ -142,12 +143,12 @@ func (r *request) add(ctx context.Context, op policy.Operation, rec store.Record
 		return nil, err
 	}
 	if _, ok := d.backend.(keys.CardHolder); ok {
-		err = r.addOnCard(ctx, patience, d, job{op, &rec, t, do})
+		err = r.addOnCard(ctx, caller, d, job{op, &rec, t, do})
 	} else {
 		err = r.addOn(ctx, d.whole(), job{op, &rec, t, do})
 	}
 	if old, ok := r.agent.Store.Get(rec.Owner.UID, rec.Name); err != nil && ok && repeats(old, rec) {
-		rec, err = old, nil // the first call was still at it when this one began
+		rec, err = old, nil // the first call of this request finished after this one began
 	}
 	if err := r.outcome(e, err); err != nil {
 		return nil, err
@@ -172,15 +173,15 @@ func repeats(old, asked store.Record) bool {
 	return asked.RequestID != "" && asked.RequestID == old.RequestID && asked.Purpose == old.Purpose
 }
 
-// What one user may have on a machine's agent. Persistent handles are few, and
-// everybody's.
+// How many keys one user may have on a machine's agent. All users share the few
+// persistent handles of a TPM.
 const (
 	maxKeys       = 64
 	maxPersistent = 2
 )
 
-// quota refuses a key that would be too much for one user of a machine's agent.
-// A user's own agent has no other users, and root answers for the machine.
+// quota rejects a key beyond the share of one user of a machine's agent. A user's own
+// agent has no other users, and root has no quota.
 func (r *request) quota(t keys.Template) error {
 	uid := r.conn.peer.UID
 	if !r.agent.System || uid == machine {

@@ -221,8 +221,8 @@ func (a *Agent) deviceChanged(s keys.Status) {
 	a.watch.publish(event{what: "device", name: s.Backend, state: string(s.State)})
 }
 
-// outdated invalidates the cached status.
-func (d *device) outdated() {
+// invalidate invalidates the cached status.
+func (d *device) invalidate() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.asked = time.Time{}

@@ -16,16 +16,16 @@ const kindLocked audit.Kind = "locked"
 // LockAll locks everything that anybody has unlocked, because the machine goes to
 // sleep, say: what is in memory then could be read by whoever takes the machine. Every
 // key is locked when LockAll returns.
-func (a *Agent) LockAll(why string) { a.lockThose(nil, why) }
+func (a *Agent) LockAll(why string) { a.lockMatching(nil, why) }
 
 // LockUser locks everything that one user has unlocked, because the user's screen
 // was locked, say.
-func (a *Agent) LockUser(uid uint32, why string) { a.lockThose(&uid, why) }
+func (a *Agent) LockUser(uid uint32, why string) { a.lockMatching(&uid, why) }
 
-// lockThose locks the keys of a user, or all for nil, and tells the watchers to end
+// lockMatching locks the keys of a user, or all for nil, and tells the watchers to end
 // the sessions that these keys signed in for, even if no key was unlocked. The audit
 // record comes last: a log that cannot be written must not keep a key unlocked.
-func (a *Agent) lockThose(user *uint32, why string) {
+func (a *Agent) lockMatching(user *uint32, why string) {
 	a.watch.publish(event{what: "lock", user: user}) // first: a watcher that the other events make lag has heard it
 	locked := 0
 	for _, rec := range a.Store.List() {
@@ -96,7 +96,7 @@ func (a *Agent) unitChanged(d *device, unit string, gone bool) {
 			a.publishKey("lock", key)
 		}
 	}
-	d.outdated()
+	d.invalidate()
 	a.counts.changes.Add(1, id.Backend, string(state))
 	a.Log.Info("device", "backend", id.Backend, "unit", unit, "state", state)
 	a.watch.publish(event{what: "device", name: id.Backend, state: string(state)})

@@ -13,7 +13,7 @@ import (
 	"holdfast/internal/policy"
 )
 
-// A job is a key that is to be made or adopted.
+// A job is one key to make or to adopt.
 type job struct {
 	op  policy.Operation
 	rec *store.Record
@@ -29,12 +29,12 @@ func (r *request) addOn(ctx context.Context, at lane, j job) error {
 		return err
 	}
 	if err = r.finish(ctx, at.device, j, m); err != nil && m.Card != nil && !adopts(j.t) {
-		return leftOn(*m.Card, j.rec.Name, err)
+		return leftOnCard(*m.Card, j.rec.Name, err)
 	}
 	return err
 }
 
-// finish does with a key that is made what is left to do.
+// finish stores the record of a key that the device made, and has the key sign once.
 func (r *request) finish(ctx context.Context, d *device, j job, m keys.Material) error {
 	rec := j.rec
 	release, err := r.claimMade(m, j.t)
@@ -42,16 +42,16 @@ func (r *request) finish(ctx context.Context, d *device, j job, m keys.Material)
 		return err
 	}
 	defer release()
-	if r.agent.known(m.Public) { // nothing to undo: what the device holds belongs to the record that is there
+	if r.agent.known(m.Public) { // nothing to undo: what the device holds belongs to the existing record
 		return &fault.Error{
-			Kind: fault.Denied, Message: "this key is in use already, by this or another name, and its purpose stays what it is",
+			Kind: fault.Denied, Message: "a record names this key already, and a key has one purpose",
 			Hint: "make a key of its own for each purpose: `holdfast key create`",
 		}
 	}
-	if err := describe(rec, m, d.look(ctx, statusPatience)); err != nil {
+	if err := describe(rec, m, d.look(ctx, statusTimeout)); err != nil {
 		return r.undo(d, m, err)
 	}
-	if err := unwritten(r.agent.Store.Create(*rec)); err != nil {
+	if err := storeError(r.agent.Store.Create(*rec)); err != nil {
 		return r.undo(d, m, err)
 	}
 	err = d.of(m).do(ctx, r.caller(), func(ctx context.Context) error { return d.backend.Persist(ctx, m) })
@@ -65,7 +65,7 @@ func (r *request) finish(ctx context.Context, d *device, j job, m keys.Material)
 	return nil
 }
 
-// unfinished is why a key was not finished that is on its card all the same.
+// unfinished is the error of a key that is on its card and has no record.
 type unfinished struct{ err *fault.Error }
 
 // Error returns why.
@@ -74,9 +74,9 @@ func (u *unfinished) Error() string { return u.err.Error() }
 // Unwrap returns why.
 func (u *unfinished) Unwrap() error { return u.err }
 
-// leftOn says where a new key is that could not be finished: nothing but another
-// key removes one from a card.
-func leftOn(p keys.Place, name string, why error) error {
+// leftOnCard returns the error for a new key on a card that could not be finished. It says
+// where the key is: only another key replaces it there.
+func leftOnCard(p keys.Place, name string, why error) error {
 	said := fault.Error{Kind: fault.KindOf(why), Message: "the new key could not be finished", Err: why}
 	if e, ok := fault.AsError(why); ok {
 		said = *e
@@ -88,8 +88,7 @@ func leftOn(p keys.Place, name string, why error) error {
 	return &unfinished{&said}
 }
 
-// made has do make a key. The PIN that it gets is its own, to be wiped when it is
-// over.
+// made has do make a key, with a copy of the PIN that is wiped afterwards.
 func (r *request) made(ctx context.Context, at lane, t keys.Template, do maker) (keys.Material, error) {
 	result := make(chan keys.Material, 1)
 	pin := t.Card.PIN
@@ -114,21 +113,21 @@ func (r *request) made(ctx context.Context, at lane, t keys.Template, do maker) 
 	return <-result, nil
 }
 
-// unwritten gives a failure of the store a name and a next step. The cause, with
-// its path, is for the log.
-func unwritten(err error) error {
+// storeError returns an error of the store as callers see it. Its cause, which names a
+// path, goes to the log only.
+func storeError(err error) error {
 	if _, named := fault.AsError(err); named || err == nil {
 		return err
 	}
 	return &fault.Error{
 		Kind: fault.Internal, Message: "the key's record cannot be written",
-		Hint: "look at the disk that holds the agent's state; the agent's log has the cause", Err: err,
+		Hint: "check the disk that holds the agent's state; the agent's log has the cause", Err: err,
 	}
 }
 
-// known reports whether a record of anybody has this public key. A key file can be
-// adopted again, and the TPM does not know what for: without this a key would have
-// as many purposes, and owners, as it has names.
+// known reports whether a record of any user has this public key. The TPM does not
+// prevent a user from adopting a key file twice: without this check a key could have
+// several purposes and owners.
 func (a *Agent) known(public []byte) bool {
 	for _, rec := range a.Store.List() {
 		if bytes.Equal(rec.Material.Public, public) {
@@ -138,7 +137,7 @@ func (a *Agent) known(public []byte) bool {
 	return false
 }
 
-// describe completes a record with what the device made.
+// describe completes a record with the key that the device made.
 func describe(rec *store.Record, m keys.Material, s keys.Status) error {
 	public, err := keys.ParsePublic(m.Public)
 	if err != nil {
@@ -150,11 +149,11 @@ func describe(rec *store.Record, m keys.Material, s keys.Status) error {
 	return err
 }
 
-// trialMessage is no message of any protocol that a key signs for.
+// trialMessage is not a message of any protocol that a key signs for.
 const trialMessage = "holdfast: a new key signs for the first time\x00"
 
-// trial has a new key sign once. A key with a PIN is unlocked for that and
-// locked again. Who did not touch the card in time gets a second chance.
+// trial has a new key sign once. It unlocks a key that has a PIN, and locks it again.
+// A user who did not touch the card in time gets a second try.
 func (r *request) trial(ctx context.Context, d *device, rec store.Record, pin []byte) error {
 	s, err := keys.SchemeFor(rec.Algorithm, rec.Purpose)
 	if err != nil {
@@ -162,7 +161,7 @@ func (r *request) trial(ctx context.Context, d *device, rec store.Record, pin []
 	}
 	if rec.Material.PIN {
 		if len(pin) == 0 {
-			return nil // adopted: nobody has told its PIN
+			return nil // adopted: the agent does not know its PIN
 		}
 		defer d.backend.Lock(&rec.Material)
 		_, err := lend(ctx, d.of(rec.Material), r.caller(), pin, func(ctx context.Context, pin []byte) error {
@@ -181,9 +180,9 @@ func (r *request) trial(ctx context.Context, d *device, rec store.Record, pin []
 	return err
 }
 
-// undo removes what the device holds of a key that nobody was told of, then its
-// record if there is one, and returns why. While the device may still hold
-// something, the record that names it stays.
+// undo removes what the device holds of a key that no caller has seen, then the key's
+// record if there is one, and returns why. The record stays while the device may still
+// hold something of the key.
 func (r *request) undo(d *device, m keys.Material, why error, stored ...store.Record) error {
 	ctx, cancel := context.WithTimeout(context.Background(), r.agent.Limits.Request)
 	defer cancel()

@@ -19,8 +19,8 @@ import (
 // maxChain is how many certificates a chain may have.
 const maxChain = 10
 
-// listKeys shows of each chain the leaf alone, so that the keys that a user can
-// have fit into one answer.
+// listKeys returns only the leaf of each chain, so that all keys that a user can have
+// fit into one reply.
 func (r *request) listKeys(_ context.Context, p *agentwire.ListKeysParameters) (*agentwire.ListKeysReply, error) {
 	reply := &agentwire.ListKeysReply{Keys: []agentwire.Key{}}
 	size := 0
@@ -32,13 +32,13 @@ func (r *request) listKeys(_ context.Context, p *agentwire.ListKeysParameters) (
 		k := r.agent.wireKey(rec)
 		reply.Keys = append(reply.Keys, k)
 		if size += wireSize(k); size > varlink.MaxMessage {
-			return nil, &fault.Error{Kind: fault.Unsupported, Message: "there are more keys than one answer holds", Hint: "`holdfast key show NAME` shows one of them"}
+			return nil, &fault.Error{Kind: fault.Unsupported, Message: "there are more keys than fit into one reply", Hint: "`holdfast key show NAME` shows one of them"}
 		}
 	}
 	return reply, nil
 }
 
-// wireSize is at least what k takes in a reply, in bytes.
+// wireSize returns an upper bound of the size of k in a reply, in bytes.
 func wireSize(k agentwire.Key) int {
 	size := 1 << 10
 	for _, b := range append([][]byte{k.PublicKey}, k.Chain...) {
@@ -50,9 +50,9 @@ func wireSize(k agentwire.Key) int {
 	return size
 }
 
-// shows reports whether a listing has rec: what the caller may list among their
-// own and the machine's keys; with all, whatever policy lets them list, and
-// everything over the admin socket.
+// shows reports whether a listing for the caller has rec. A listing has the caller's
+// and the machine's keys that policy lets the caller list; with all, every key that
+// policy lets the caller list, and for an administrator on the admin socket every key.
 func (r *request) shows(rec store.Record, all bool) bool {
 	uid := rec.Owner.UID
 	if all && r.conn.admin && r.privileged() {
@@ -97,8 +97,9 @@ func (r *request) permitted(op policy.Operation, name string) (store.Record, *de
 	return rec, d, e, err
 }
 
-// deleteKey removes the device's part first: a record without it still says
-// what it was, while a device's part without a record is lost space for ever.
+// deleteKey removes the device's part of a key before the record. A record without the
+// device's part still tells what the key was; a device's part without a record takes
+// up space for ever.
 func (r *request) deleteKey(ctx context.Context, p *agentwire.NameParameters) (*agentwire.Empty, error) {
 	rec, d, e, err := r.permitted(policy.Delete, p.Name)
 	if err != nil {
@@ -106,10 +107,10 @@ func (r *request) deleteKey(ctx context.Context, p *agentwire.NameParameters) (*
 	}
 	err = d.of(rec.Material).do(ctx, r.caller(), func(ctx context.Context) error { return d.backend.Delete(ctx, rec.Material) })
 	if err == nil {
-		err = unwritten(r.agent.Store.Delete(rec.Owner.UID, rec.Name))
+		err = storeError(r.agent.Store.Delete(rec.Owner.UID, rec.Name))
 	}
 	if err == nil {
-		r.agent.keyGone(rec)
+		r.agent.forgetKey(rec)
 	}
 	if err := r.outcome(e, err); err != nil {
 		return nil, err
@@ -117,7 +118,7 @@ func (r *request) deleteKey(ctx context.Context, p *agentwire.NameParameters) (*
 	return &agentwire.Empty{}, nil
 }
 
-func (a *Agent) keyGone(rec store.Record) {
+func (a *Agent) forgetKey(rec store.Record) {
 	id := idOf(rec)
 	a.faults.drop(id)
 	a.grants.Lock(id)
@@ -130,7 +131,7 @@ func (r *request) bindKey(_ context.Context, p *agentwire.BindKeyParameters) (*a
 		return nil, err
 	}
 	return nil, r.deny(e, &fault.Error{
-		Kind: fault.Unsupported, Message: "this agent cannot verify servers yet, and a binding that it cannot enforce would promise too much",
+		Kind: fault.Unsupported, Message: "this agent cannot verify servers yet, so it could not enforce a binding",
 		Hint: "limit who may use the key by policy",
 	})
 }
@@ -152,7 +153,7 @@ func (r *request) installCertificate(ctx context.Context, p *agentwire.InstallCe
 	}
 	if err = r.storeInSlot(ctx, rec, p); err == nil {
 		rec.Chain = p.Chain
-		err = unwritten(r.agent.Store.Replace(rec))
+		err = storeError(r.agent.Store.Replace(rec))
 	}
 	if err := r.outcome(e, err); err != nil {
 		return nil, err
@@ -162,8 +163,8 @@ func (r *request) installCertificate(ctx context.Context, p *agentwire.InstallCe
 	return &agentwire.KeyReply{Key: r.agent.wireKey(rec)}, nil
 }
 
-// checkChain refuses a chain whose leaf is for another key, or in which a
-// certificate is not signed by the next.
+// checkChain rejects a chain whose leaf is for another key, or in which a certificate
+// is not signed by the next.
 func checkChain(chain [][]byte, public []byte) error {
 	if len(chain) == 0 || len(chain) > maxChain {
 		return badChain(fmt.Sprintf("a chain has 1 to %d certificates", maxChain))
@@ -199,7 +200,7 @@ func badChain(fact string) error {
 	return &fault.Error{Kind: fault.BadRequest, Message: fact, Hint: "give the leaf first, then each issuer, in PEM"}
 }
 
-// wireKey is rec as its users see it.
+// wireKey returns rec as callers see it.
 func (a *Agent) wireKey(rec store.Record) agentwire.Key {
 	scheme, _ := keys.SchemeFor(rec.Algorithm, rec.Purpose) // a stored record has one
 	k := agentwire.Key{

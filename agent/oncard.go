@@ -10,20 +10,19 @@ import (
 	"holdfast/internal/keys"
 )
 
-// placed completes a template with the PIN and the place that a caller asks for. A
-// card's PIN opens what is needed to make a key, so it is asked for even where the
-// key will sign without.
+// placed completes a template with the PIN and the place that the caller gives. A card
+// needs its PIN to make a key, even a key that signs without a PIN.
 func (a *Agent) placed(p *agentwire.CreateKeyParameters, t *keys.Template) error {
 	d, err := a.device(p.Backend)
 	if err != nil {
-		return nil // what there is no backend for is refused when policy has spoken
+		return nil // a missing backend is an error only after policy has decided
 	}
 	if _, ok := d.backend.(keys.CardHolder); ok {
 		return placeOnCard(p, t)
 	}
 	switch {
 	case p.OnCard != nil:
-		return &fault.Error{Kind: fault.BadRequest, Message: fmt.Sprintf("backend %s has no cards", d.backend.Name()), Hint: "ask for a backend that has: --backend piv"}
+		return &fault.Error{Kind: fault.BadRequest, Message: fmt.Sprintf("backend %s has no cards", d.backend.Name()), Hint: "choose a backend that has cards: --backend piv"}
 	case len(p.PIN) > 0:
 		t.PIN = p.PIN
 		return keys.CheckPIN(p.PIN)
@@ -60,8 +59,8 @@ func placeOnCard(p *agentwire.CreateKeyParameters, t *keys.Template) error {
 	return keys.CheckCardPIN(p.PIN)
 }
 
-// withCardPIN returns t with the card's PIN in it: for the card, and for the key
-// where it will want one.
+// withCardPIN returns t with the card's PIN: for the card, and for the key if it will
+// need a PIN.
 func withCardPIN(t keys.Template, pin []byte) keys.Template {
 	t.Card.PIN = pin
 	if t.Card.PINPolicy != keys.PolicyNever {
@@ -70,8 +69,8 @@ func withCardPIN(t keys.Template, pin []byte) keys.Template {
 	return t
 }
 
-// adopted completes the template of a key that is taken on with its card, and the
-// card's PIN: the file that names the key is no secret, and proves nothing.
+// adopted completes the template of a key to adopt with its card and the card's PIN.
+// The PIN is required because the file that names the key is not a secret.
 func (a *Agent) adopted(p *agentwire.AdoptKeyParameters, t *keys.Template) error {
 	d, err := a.device(p.Backend)
 	if err != nil {
@@ -80,7 +79,7 @@ func (a *Agent) adopted(p *agentwire.AdoptKeyParameters, t *keys.Template) error
 	if _, ok := d.backend.(keys.CardHolder); ok {
 		t.Card.Serial = cardOf([]byte(p.File))
 	} else if len(p.PIN) > 0 {
-		return &fault.Error{Kind: fault.BadRequest, Message: fmt.Sprintf("backend %s has no cards: a PIN has nothing to do here", d.backend.Name()), Hint: "leave the PIN out"}
+		return &fault.Error{Kind: fault.BadRequest, Message: fmt.Sprintf("backend %s adopts a key without a PIN", d.backend.Name()), Hint: "leave the PIN out"}
 	}
 	if len(p.PIN) == 0 {
 		return nil
@@ -89,11 +88,12 @@ func (a *Agent) adopted(p *agentwire.AdoptKeyParameters, t *keys.Template) error
 	return keys.CheckCardPIN(p.PIN)
 }
 
-// addOnCard is addOn with a card's PIN, asked for when the caller gave none.
-// Patience ends when the caller leaves; what the card has begun goes on.
-func (r *request) addOnCard(ctx, patience context.Context, d *device, j job) error {
+// addOnCard is addOn with a card's PIN, which a person is asked for when the caller
+// gave none. The context caller ends when the caller leaves; work that the card has
+// begun goes on until ctx ends.
+func (r *request) addOnCard(ctx, caller context.Context, d *device, j job) error {
 	holder := d.backend.(keys.CardHolder)
-	serial, err := soleCard(patience, holder, j.t.Card.Serial)
+	serial, err := soleCard(caller, holder, j.t.Card.Serial)
 	if err != nil {
 		return err
 	}
@@ -113,7 +113,7 @@ func (r *request) addOnCard(ctx, patience context.Context, d *device, j job) err
 	}
 	try := func(pin []byte) error {
 		if err := keys.CheckCardPIN(pin); err != nil {
-			return &noPIN{err}
+			return &notAPIN{err}
 		}
 		with := j
 		with.t = withCardPIN(j.t, pin)
@@ -122,10 +122,10 @@ func (r *request) addOnCard(ctx, patience context.Context, d *device, j job) err
 	if len(j.t.Card.PIN) > 0 {
 		return try(j.t.Card.PIN)
 	}
-	return r.askCardPIN(patience, holder, j, try)
+	return r.askCardPIN(caller, holder, j, try)
 }
 
-// askCardPIN has a person asked for the PIN of the card that j is on, for try.
+// askCardPIN asks a person for the PIN of the card that j is on, and gives it to try.
 func (r *request) askCardPIN(ctx context.Context, h keys.CardHolder, j job, try func(pin []byte) error) error {
 	wanted := fault.Error{
 		Kind: fault.PINRequired, Message: "making a key on a card takes the card's PIN",
@@ -141,10 +141,10 @@ func (r *request) askCardPIN(ctx context.Context, h keys.CardHolder, j job, try 
 	s := r.subject(j.op, *j.rec)
 	s.Device, s.Secret = cardName(serial), secretOfCard(serial)
 	left := func(ctx context.Context) (int, error) { return cardTries(ctx, h, serial) }
-	return explained(r.agent.untilRight(ctx, s, left, try), wanted)
+	return explain(r.agent.askUntilRight(ctx, s, left, try), wanted)
 }
 
-// cardTries is how many wrong PINs may still be sent to a whole card.
+// cardTries returns how many wrong PINs may still be sent to a card.
 func cardTries(ctx context.Context, h keys.CardHolder, serial uint32) (int, error) {
 	all, err := h.Cards(ctx)
 	if err != nil {
@@ -158,8 +158,9 @@ func cardTries(ctx context.Context, h keys.CardHolder, serial uint32) (int, erro
 	return 0, &fault.Error{Kind: fault.DeviceAbsent, Message: cardName(serial) + " is in no reader", Next: fault.Next{Do: fault.InsertCard, Card: serial}}
 }
 
-// soleCard returns the serial number of the card to make a key on: the one that
-// is asked for, or the only one that there is. A PIN is for one card.
+// soleCard returns the serial number of the card to make a key on: the given one, or
+// the only card that there is. With several cards the caller must choose, because a
+// PIN is for one card.
 func soleCard(ctx context.Context, h keys.CardHolder, serial uint32) (uint32, error) {
 	if serial != 0 {
 		return serial, nil

@@ -120,8 +120,8 @@ func TestPromptForACardShowsTheCardsTries(t *testing.T) {
 		t.Errorf("got %v, want a hint of the PUK", err)
 	}
 	wantKind(t, soon(t, "the answer", r.signing(t.Context(), "a")), fault.PINBlocked)
-	noPIN := func(p *agentwire.CreateKeyParameters) { p.PIN = nil }
-	wantKind(t, soon(t, "the answer", r.calling(t.Context(), agentwire.CreateKey, onCard("b", noPIN))), fault.PINBlocked)
+	notAPIN := func(p *agentwire.CreateKeyParameters) { p.PIN = nil }
+	wantKind(t, soon(t, "the answer", r.calling(t.Context(), agentwire.CreateKey, onCard("b", notAPIN))), fault.PINBlocked)
 	p.none(t)
 	if n := r.triesOf(1); n != 1 {
 		t.Errorf("%d tries are left, want the last one", n)
@@ -175,8 +175,8 @@ func TestOtherFailuresCostNoTry(t *testing.T) {
 func TestMakingAKeyAsksForTheCardsPIN(t *testing.T) {
 	p := newPerson()
 	r := newRig(t, withPerson(p), withCards(7))
-	noPIN := func(p *agentwire.CreateKeyParameters) { p.PIN = nil }
-	result := r.calling(t.Context(), agentwire.CreateKey, onCard("alice", noPIN))
+	notAPIN := func(p *agentwire.CreateKeyParameters) { p.PIN = nil }
+	result := r.calling(t.Context(), agentwire.CreateKey, onCard("alice", notAPIN))
 	q := p.next(t)
 	if s := q.subject; s.Device != "card 7" || s.Operation != "create" || s.Key != "alice" || s.Tries != 2 {
 		t.Errorf("the prompt is about %+v, want the making of alice on card 7", s)
@@ -189,7 +189,7 @@ func TestMakingAKeyAsksForTheCardsPIN(t *testing.T) {
 	if err := soon(t, "the key", result); err != nil {
 		t.Fatal(err)
 	}
-	result = r.calling(t.Context(), agentwire.CreateKey, onCard("bob", noPIN))
+	result = r.calling(t.Context(), agentwire.CreateKey, onCard("bob", notAPIN))
 	p.next(t).close()
 	wantKind(t, soon(t, "the answer", result), fault.PINRequired)
 	if n := len(r.store.List()); n != 1 {
@@ -204,8 +204,8 @@ func TestMakingAKeyAsksForTheCardsPIN(t *testing.T) {
 
 func TestMakingAKeyWithNobodyToAsk(t *testing.T) {
 	r := newRig(t, withCards(7))
-	noPIN := func(p *agentwire.CreateKeyParameters) { p.PIN = nil }
-	wantKind(t, r.call(agentwire.CreateKey, onCard("alice", noPIN), nil), fault.PINRequired)
+	notAPIN := func(p *agentwire.CreateKeyParameters) { p.PIN = nil }
+	wantKind(t, r.call(agentwire.CreateKey, onCard("alice", notAPIN), nil), fault.PINRequired)
 	r.cards.Insert(8)
 	err := r.call(agentwire.CreateKey, onCard("alice"), nil)
 	wantKind(t, err, fault.BadRequest)

@@ -12,15 +12,15 @@ import (
 	"holdfast/internal/policy"
 )
 
-// A Person can be asked for a PIN or a yes, and told that a device waits for a
-// touch. [prompt.Prompter] says how each of these ends.
+// A Person gives a PIN or a yes when asked, and is told that a device waits for a
+// touch. [prompt.Prompter] documents how each of these ends.
 type Person interface {
 	PIN(ctx context.Context, s prompt.Subject) ([]byte, error)
 	Confirm(ctx context.Context, s prompt.Subject) error
 	Touch(s prompt.Subject) (done func())
 }
 
-// A Rememberer is a Person who is told which PINs were right.
+// A Rememberer is a Person that is told which PINs were right.
 type Rememberer interface {
 	Person
 	Right(s prompt.Subject, pin []byte)
@@ -28,19 +28,21 @@ type Rememberer interface {
 
 var _ Person = (*prompt.Prompter)(nil)
 
-// attended gets from a person what the key wants before it signs: its PIN while
-// it is locked, and a yes. Nothing is held meanwhile, neither a lock nor a turn.
-func (r *request) attended(ctx context.Context, op policy.Operation, rec store.Record) error {
+// askPerson gets from a person what the key needs before it signs: its PIN while it is
+// locked, and a yes where it wants one. It holds neither a lock nor a turn in the queue
+// while it waits.
+func (r *request) askPerson(ctx context.Context, op policy.Operation, rec store.Record) error {
 	if rec.Material.PIN && r.agent.grants.UnlockedUntil(idOf(rec)) == nil {
-		if err := r.askPIN(ctx, asked{op: op, rec: rec, lasts: r.agent.Limits.UnlockDefault}); err != nil {
+		if err := r.askPIN(ctx, pinRequest{op: op, rec: rec, lasts: r.agent.Limits.UnlockDefault}); err != nil {
 			return err
 		}
 	}
 	return r.confirm(ctx, op, rec)
 }
 
-// subject is what a prompt says of who wants rec used. A process that was only
-// reported is the one whose person is asked; the prompt says so.
+// subject returns what a prompt shows of the process that wants to use rec. Where the
+// caller reported another process, the prompt is for that process and says that it was
+// only reported.
 func (r *request) subject(op policy.Operation, rec store.Record) prompt.Subject {
 	p := r.conn.peer
 	s := prompt.Subject{
@@ -54,9 +56,9 @@ func (r *request) subject(op policy.Operation, rec store.Record) prompt.Subject 
 	return s
 }
 
-// process tells the process that wants a key used from every other one, or is
-// empty when it cannot. Who reports a process is part of it: a report proves
-// nothing, so it is worth nothing to anybody else.
+// process identifies the process that wants to use a key, or is empty when it cannot.
+// The process that reports another one is part of the identity: a report proves
+// nothing, so a confirmation for it counts only for reports by the same process.
 func (r *request) process() string {
 	p := r.conn.peer
 	if p.StartTime == 0 {
@@ -69,7 +71,7 @@ func (r *request) process() string {
 	return name
 }
 
-// secretName tells a PIN from every other one: a card has one for all its keys.
+// secretName identifies the PIN of m. All keys on a card have one PIN.
 func secretName(m keys.Material) string {
 	if m.Card != nil {
 		return secretOfCard(m.Card.Serial)
@@ -77,8 +79,8 @@ func secretName(m keys.Material) string {
 	return shortSum(m.Public)
 }
 
-// secretOfCard is secretName of a card's PIN. A key's public key is DER, which
-// begins otherwise.
+// secretOfCard identifies a card's PIN. A public key, which secretName uses for other
+// keys, is DER and cannot begin with the same bytes.
 func secretOfCard(serial uint32) string { return shortSum(fmt.Appendf(nil, "card:%d", serial)) }
 
 func shortSum(b []byte) string {
@@ -86,7 +88,7 @@ func shortSum(b []byte) string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// deviceName is what people call the device that m is on.
+// deviceName returns the name of the device that holds m, for people.
 func deviceName(m keys.Material) string {
 	switch {
 	case m.Card != nil:

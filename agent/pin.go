@@ -16,18 +16,18 @@ import (
 	"holdfast/internal/policy"
 )
 
-// An asked is a key whose PIN a person is asked for.
-type asked struct {
-	op     policy.Operation // what it is wanted for
+// A pinRequest is a request to a person for the PIN of a key.
+type pinRequest struct {
+	op     policy.Operation // what the key is to be used for
 	rec    store.Record
 	lasts  time.Duration // how long the PIN unlocks the key
 	insist bool          // ask although the person closed the prompt a moment ago
 }
 
-// askPIN has the person asked for a key's PIN, together with everybody else who
-// wants it now, and returns when the key is unlocked. Whose prompt it is decides
-// for how long.
-func (r *request) askPIN(ctx context.Context, k asked) error {
+// askPIN asks the person for a key's PIN and returns when the key is unlocked. All
+// requests that need the PIN now share one prompt; the first of them decides for how
+// long the key is unlocked.
+func (r *request) askPIN(ctx context.Context, k pinRequest) error {
 	wanted := pinWanted(k.rec)
 	if r.agent.Person == nil || r.still(policy.Unlock, k.rec) != nil {
 		return &wanted
@@ -42,7 +42,7 @@ func (r *request) askPIN(ctx context.Context, k asked) error {
 			return r.unlockByPrompt(a, k)
 		},
 	})
-	return explained(err, wanted)
+	return explain(err, wanted)
 }
 
 // pinWanted is the answer for a locked key where nobody can be asked for its PIN.
@@ -50,10 +50,10 @@ func pinWanted(rec store.Record) fault.Error {
 	return fault.Error{Kind: fault.PINRequired, Message: "the key is locked with a PIN", Next: fault.Next{Do: fault.Unlock, Key: rec.Name}}
 }
 
-// unlockByPrompt asks until the PIN is right. Each PIN is tried in the name of
-// somebody who waits for it and whom policy still lets unlock the key by then:
-// who asked first may have left.
-func (r *request) unlockByPrompt(a *asking, k asked) error {
+// unlockByPrompt asks until the PIN is right. Each PIN is tried in the name of a request
+// that waits for it and that policy still allows to unlock the key: the request that
+// opened the prompt may have left.
+func (r *request) unlockByPrompt(a *asking, k pinRequest) error {
 	s, rec := r.subject(k.op, k.rec), k.rec
 	left, err := r.triesOf(a.ctx, rec)
 	if err != nil {
@@ -64,9 +64,9 @@ func (r *request) unlockByPrompt(a *asking, k asked) error {
 		a.shown.Store(err == nil)
 		return n, err
 	}
-	return r.agent.untilRight(a.ctx, s, known, func(pin []byte) error {
+	return r.agent.askUntilRight(a.ctx, s, known, func(pin []byte) error {
 		if err := checkPIN(rec.Material, pin); err != nil {
-			return &noPIN{err}
+			return &notAPIN{err}
 		}
 		by := r.agent.prompts.firstOf(a, func(w *request) bool { return w.still(policy.Unlock, rec) == nil })
 		if by == nil {
@@ -89,13 +89,12 @@ func (r *request) unlockAudited(ctx context.Context, rec store.Record, pin []byt
 	return r.outcome(e, r.unlockWith(ctx, rec, pin, lasts))
 }
 
-// maxAnswers bounds how often one prompt comes again, answers that cannot be a PIN
-// included.
+// maxAnswers bounds the answers to one prompt, those that cannot be a PIN included.
 const maxAnswers = 5
 
-// untilRight asks for a PIN until prove takes it, nobody waits for it, or there
-// are no more tries. Nothing is sent twice.
-func (a *Agent) untilRight(ctx context.Context, s prompt.Subject, left tries, prove func(pin []byte) error) error {
+// askUntilRight asks for a PIN until prove accepts one, no request waits for it, or no
+// tries are left. Each PIN that the person gives goes to prove once.
+func (a *Agent) askUntilRight(ctx context.Context, s prompt.Subject, left tries, prove func(pin []byte) error) error {
 	var err error
 	for range maxAnswers {
 		if s.Tries, err = left(ctx); err != nil {
@@ -111,20 +110,20 @@ func (a *Agent) untilRight(ctx context.Context, s prompt.Subject, left tries, pr
 			who.Right(s, pin)
 		}
 		clear(pin)
-		if s.Again = whyAgain(err); s.Again == "" || ctx.Err() != nil {
+		if s.Again = retryReason(err); s.Again == "" || ctx.Err() != nil {
 			return err
 		}
 	}
 	return err
 }
 
-// whyAgain is what to tell a person whose PIN came to err, before asking again; it
-// is empty where that is no use.
-func whyAgain(err error) string {
-	var no *noPIN
+// retryReason returns what to tell a person before asking again, after a PIN ended with
+// err. It is empty when another PIN would not help.
+func retryReason(err error) string {
+	var no *notAPIN
 	var made *unfinished
 	switch {
-	case errors.Is(err, errCancelled), errors.As(err, &made): // it was right
+	case errors.Is(err, errCancelled), errors.As(err, &made): // the PIN was right
 		return ""
 	case errors.As(err, &no):
 		return err.Error()
@@ -134,16 +133,16 @@ func whyAgain(err error) string {
 	return ""
 }
 
-// noPIN is why what was typed cannot be a PIN; no device has seen it.
-type noPIN struct{ err error }
+// notAPIN is the error of an answer that cannot be a PIN; no device has seen it.
+type notAPIN struct{ err error }
 
 // Error returns why.
-func (n *noPIN) Error() string { return n.err.Error() }
+func (n *notAPIN) Error() string { return n.err.Error() }
 
 // Unwrap returns why.
-func (n *noPIN) Unwrap() error { return n.err }
+func (n *notAPIN) Unwrap() error { return n.err }
 
-// checkPIN refuses what cannot be the PIN of m, before a try is counted.
+// checkPIN rejects what cannot be the PIN of m, before a try is counted.
 func checkPIN(m keys.Material, pin []byte) error {
 	if m.Card != nil {
 		return keys.CheckCardPIN(pin)
@@ -151,8 +150,8 @@ func checkPIN(m keys.Material, pin []byte) error {
 	return keys.CheckPIN(pin)
 }
 
-// unlockWith proves a PIN to the device and notes until when the key is unlocked.
-// A key that was locked while this was under way stays locked.
+// unlockWith proves a PIN to the device and grants the unlock. A key that was locked
+// meanwhile stays locked.
 func (r *request) unlockWith(ctx context.Context, rec store.Record, pin []byte, lasts time.Duration) error {
 	d, err := r.agent.device(rec.Material.Backend)
 	if err != nil {
@@ -178,13 +177,13 @@ func (r *request) unlockWith(ctx context.Context, rec store.Record, pin []byte, 
 // errCancelled is that a lock cancelled an unlock in progress. The PIN was right.
 var errCancelled = errors.New("a lock cancelled the unlock")
 
-// tryPIN proves a PIN to the device.
+// tryPIN proves a PIN to the device, and counts the try.
 func (r *request) tryPIN(ctx context.Context, d *device, rec store.Record, pin []byte, until time.Time) error {
 	try := func() (seen bool, err error) {
 		seen, err = lend(ctx, d.of(rec.Material), r.caller(), pin, func(ctx context.Context, pin []byte) error {
 			return d.backend.Unlock(ctx, rec.Material, pin, until)
 		})
-		if seen && fault.KindOf(err) != fault.Busy { // which says nothing of the PIN
+		if seen && fault.KindOf(err) != fault.Busy { // a busy device has not judged the PIN
 			r.agent.counts.pinTries.Add(1, d.backend.Name(), outcomeOf(err))
 		}
 		return seen, err
@@ -196,11 +195,11 @@ func (r *request) tryPIN(ctx context.Context, d *device, rec store.Record, pin [
 	return r.agent.counted(rec, try)
 }
 
-// lend runs work in the caller's turn with a copy of a secret, since work may go on
-// when its caller has left and wiped theirs. It reports whether work began; after
-// it returned, work that had not will not.
+// lend runs work in the caller's turn with a copy of a secret, because work may go on
+// after its caller has left and wiped the secret. It reports whether work began; work
+// that has not begun when lend returns never runs.
 func lend(ctx context.Context, at lane, c queue.Caller, secret []byte, work func(context.Context, []byte) error) (began bool, err error) {
-	var begun atomic.Bool // by work or, to call it off, by us
+	var begun atomic.Bool // by work or, to cancel it, by lend
 	secret = bytes.Clone(secret)
 	err = at.do(ctx, c, func(ctx context.Context) error {
 		if begun.Swap(true) {

@@ -12,10 +12,10 @@ import (
 	"holdfast/internal/fault"
 )
 
-// prompts lets a person be asked for one thing once at a time, however many want
-// it: they share the prompt and what comes of it. Use init before anything else.
+// prompts asks a person one question about a thing at a time. Requests with the same
+// question share the prompt and its outcome. Use init before anything else.
 type prompts struct {
-	all sync.WaitGroup // what is being asked
+	all sync.WaitGroup // questions in progress
 
 	mu     sync.Mutex // never held while a person thinks
 	open   map[string]*asking
@@ -23,43 +23,43 @@ type prompts struct {
 	over   bool
 }
 
-// A question is one thing that a person is asked for.
+// A question is one thing to ask a person for.
 type question struct {
-	what   string              // is asked for once at a time
-	share  string              // those with the same share the answer; empty: nobody does
+	what   string              // the thing: it has at most one prompt at a time
+	share  string              // questions with the same share use one answer; empty: not shared
 	insist bool                // ask although a person closed such a prompt a moment ago
-	ask    func(*asking) error // asks, and does with the answer what is to be done
+	ask    func(*asking) error // asks, and acts on the answer
 }
 
-// asking is a question that is put to a person. It is called off when nobody waits
-// for it any more.
+// asking is a question in progress. It is cancelled when no request waits for it any
+// more.
 type asking struct {
 	question
 	ctx   context.Context
 	end   context.CancelCauseFunc
-	first *request      // whose person is asked
-	done  chan struct{} // closed when it is over
-	err   error         // what came of it, then
-	shown atomic.Bool   // the person has been reached for
+	first *request      // the request that began it: its person is asked
+	done  chan struct{} // closed at the end
+	err   error         // the outcome, once done is closed
+	shown atomic.Bool   // the agent has turned to the person
 
 	waiting []*request // prompts.mu guards it
 }
 
-// quiet is how long a prompt that a person closed keeps others about the same
-// thing away: programs try again faster than a person can say no.
-const quiet = 5 * time.Second
+// quietTime is how long no prompt about a thing comes after a person closed one: programs
+// try again faster than a person can say no.
+const quietTime = 5 * time.Second
 
-// errQuiet is that a person closed such a prompt a moment ago.
-var errQuiet = errors.New("a person closed such a prompt a moment ago")
+// errJustClosed means that a person closed a prompt about the same thing a moment ago.
+var errJustClosed = errors.New("a person closed such a prompt a moment ago")
 
-// errStopping is what every prompt ends with when the agent does.
+// errStopping ends every prompt when the agent stops.
 var errStopping = &fault.Error{Kind: fault.Busy, Message: "the agent is stopping", RetryAfter: time.Second}
 
-// unseen is why nobody waits any more for a prompt that was not shown: it waited
-// for the device.
-func unseen(err error) error {
+// notShown returns the error for a request that left before its prompt was shown: until
+// then the prompt waits for the device.
+func notShown(err error) error {
 	if errors.Is(err, context.DeadlineExceeded) {
-		return &fault.Error{Kind: fault.Deadline, Message: "the device did not say in time whether it has the key", Hint: "`holdfast status` shows the device's state"}
+		return &fault.Error{Kind: fault.Deadline, Message: "the device did not confirm in time that it has the key", Hint: "`holdfast status` shows the device's state"}
 	}
 	return err
 }
@@ -68,14 +68,14 @@ func (p *prompts) init() {
 	p.open, p.closed = map[string]*asking{}, map[string]time.Time{}
 }
 
-// put has q asked, or waits for the answer to the same question that is being
-// asked already, until ctx ends. Who leaves takes the prompt from nobody else.
-// Where the person of the first who asked cannot be reached, those of others may
-// be.
+// put asks q, or waits for the outcome of the same question in progress, until ctx
+// ends. A request that leaves does not end the prompt for the others. When the person
+// of the first request cannot be reached, put asks again for the next request, whose
+// person may be another one.
 func (p *prompts) put(ctx context.Context, r *request, q question) error {
 	for {
 		if err := ctx.Err(); err != nil {
-			return err // who has left asks for nothing
+			return err
 		}
 		a, joined, err := p.join(r, q)
 		if err != nil {
@@ -89,15 +89,15 @@ func (p *prompts) put(ctx context.Context, r *request, q question) error {
 		case <-ctx.Done():
 			p.leave(a, r, ctx.Err())
 			if !a.shown.Load() {
-				return unseen(ctx.Err())
+				return notShown(ctx.Err())
 			}
 			return ctx.Err()
 		}
 	}
 }
 
-// join returns the asking that r has to wait for: one that it takes part in, its
-// own or a shared one, or another that has to end first.
+// join returns the asking that r waits for, and whether r takes part in it. Where r does
+// not, that asking has to end before r can begin its own.
 func (p *prompts) join(r *request, q question) (a *asking, joined bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -110,8 +110,8 @@ func (p *prompts) join(r *request, q question) (a *asking, joined bool, err erro
 		}
 		return a, joined, nil
 	}
-	if closed, ok := p.closed[q.what]; ok && !q.insist && time.Since(closed) < quiet {
-		return nil, false, errQuiet
+	if closed, ok := p.closed[q.what]; ok && !q.insist && time.Since(closed) < quietTime {
+		return nil, false, errJustClosed
 	}
 	a = &asking{question: q, first: r, done: make(chan struct{}), waiting: []*request{r}}
 	a.ctx, a.end = context.WithCancelCause(context.Background())
@@ -120,13 +120,13 @@ func (p *prompts) join(r *request, q question) (a *asking, joined bool, err erro
 	return a, true, nil
 }
 
-// run asks, and tells those who wait what came of it.
+// run asks, and gives the outcome to the requests that wait.
 func (p *prompts) run(a *asking) {
 	err := a.ask(a)
 	a.end(nil)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	maps.DeleteFunc(p.closed, func(_ string, at time.Time) bool { return time.Since(at) >= quiet })
+	maps.DeleteFunc(p.closed, func(_ string, at time.Time) bool { return time.Since(at) >= quietTime })
 	if outcomeOfPrompt(err) == promptClosed {
 		p.closed[a.what] = time.Now()
 	}
@@ -135,22 +135,21 @@ func (p *prompts) run(a *asking) {
 	close(a.done)
 }
 
-// leave is for who does not wait for a any more. The last one calls the prompt
-// off, and the reason why is what became of it.
+// leave notes that r does not wait for a any more. When r was the last, leave cancels
+// the prompt with the cause why.
 func (p *prompts) leave(a *asking, r *request, why error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	i := slices.Index(a.waiting, r)
 	if i < 0 {
-		return // it waited for somebody else's prompt to end
+		return // r took no part in it
 	}
 	if a.waiting = slices.Delete(a.waiting, i, i+1); len(a.waiting) == 0 {
 		a.end(why)
 	}
 }
 
-// firstOf returns the first of those who wait for a and may have the answer, or
-// nil.
+// firstOf returns the first request that waits for a and for which may is true, or nil.
 func (p *prompts) firstOf(a *asking, may func(*request) bool) *request {
 	p.mu.Lock()
 	waiting := slices.Clone(a.waiting)
@@ -161,14 +160,14 @@ func (p *prompts) firstOf(a *asking, may func(*request) bool) *request {
 	return nil
 }
 
-// number is how many prompts are open.
+// number returns how many prompts are open.
 func (p *prompts) number() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.open)
 }
 
-// close calls every prompt off, and lets nobody be asked from now on.
+// close cancels every prompt and rejects later questions.
 func (p *prompts) close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -54,21 +54,20 @@ func (a *asker) wantBegun(n int) {
 
 var closedPrompt = &unanswered{promptClosed, prompt.ErrClosed}
 
-// A closed prompt is quiet for a few seconds about its own matter, and is forgotten
-// then.
+// A closed prompt keeps others about the same thing away for a few seconds only.
 func TestQuietEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newAsker(t)
 		if err := <-a.put(t.Context(), "x", "", 0, closedPrompt); !errors.Is(err, prompt.ErrClosed) {
 			t.Fatal(err)
 		}
-		if err := <-a.put(t.Context(), "x", "", 0, nil); !errors.Is(err, errQuiet) {
-			t.Errorf("right after: %v, want quiet", err)
+		if err := <-a.put(t.Context(), "x", "", 0, nil); !errors.Is(err, errJustClosed) {
+			t.Errorf("right after: %v, want errJustClosed", err)
 		}
 		if err := <-a.put(t.Context(), "y", "", 0, nil); err != nil {
 			t.Errorf("about something else: %v", err)
 		}
-		time.Sleep(quiet)
+		time.Sleep(quietTime)
 		if err := <-a.put(t.Context(), "x", "", 0, nil); err != nil {
 			t.Errorf("later: %v", err)
 		}

@@ -16,14 +16,14 @@ import (
 	"holdfast/internal/policy"
 )
 
-// request is one call: who makes it, and its number in the audit log.
+// request is one call: its caller, and its number in the audit log.
 type request struct {
 	agent *Agent
 	conn  *connection
 	id    string
 
-	reported *audit.Reported // for whom the caller says that it asks
-	unlocked bool            // a PIN that a person gave was tried in its name, and recorded so
+	reported *audit.Reported // the process for which the caller says that it asks
+	unlocked bool            // a PIN from a prompt was tried in this request's name, and recorded so
 }
 
 var lastRequest atomic.Uint64
@@ -32,9 +32,9 @@ func (a *Agent) newRequest(ctx context.Context) *request {
 	return &request{agent: a, conn: connectionOf(ctx), id: strconv.FormatUint(lastRequest.Add(1), 10)}
 }
 
-// caller is who the request counts for in a device's queue: the unit where the
-// kernel tells it reliably, else the uid. What it says of whom it asks for only
-// divides its own share: of the users of one broker none takes all of it.
+// caller returns the caller's identity in a device's queue: the unit where the kernel
+// reports it reliably, else the uid. A process that the caller reports only divides the
+// caller's own share, so that no user of a broker takes all of the broker's share.
 func (r *request) caller() queue.Caller {
 	p := r.conn.peer
 	c := queue.Caller{Peer: fmt.Sprintf("uid:%d", p.UID), Process: fmt.Sprintf("%d/%d", p.PID, p.StartTime)}
@@ -55,8 +55,8 @@ func (r *request) decide(op policy.Operation, key string, owner store.Owner) pol
 	})
 }
 
-// allow asks the policy about something that is no existing key's, records a
-// refusal, and returns it as an error.
+// allow asks the policy about an operation on no existing key. It records a denial and
+// returns it as an error.
 func (r *request) allow(op policy.Operation, key string, owner store.Owner) (entry, error) {
 	d := r.decide(op, key, owner)
 	e := entry{op: op, key: key, owner: owner, rule: d.Rule}
@@ -66,9 +66,9 @@ func (r *request) allow(op policy.Operation, key string, owner store.Owner) (ent
 	return e, r.deny(e, denied(op, key, r.conn.peer.UID))
 }
 
-// find resolves a key's name and asks the policy. A key that is missing and a key
-// that is forbidden give the same answer, and the same record: callers can read
-// their own.
+// find resolves a key's name and asks the policy. A key that is missing and a key that
+// is forbidden give the same answer and the same audit record, because callers can read
+// their own records.
 func (r *request) find(op policy.Operation, name string) (store.Record, entry, error) {
 	e := entry{op: op, key: name, owner: r.self()}
 	if err := keys.CheckName(name); err != nil {
@@ -83,11 +83,10 @@ func (r *request) find(op policy.Operation, name string) (store.Record, entry, e
 	return rec, e, nil
 }
 
-// machine is the owner of the keys that are no user's.
+// machine is the owner of the keys that belong to no user.
 const machine = 0
 
-// lookup returns the key that name means for a user: the user's own, else the
-// machine's.
+// lookup returns the user's key of that name, else the machine's.
 func (a *Agent) lookup(uid uint32, name string) (store.Record, bool) {
 	if rec, ok := a.Store.Get(uid, name); ok || !a.System {
 		return rec, ok
@@ -117,7 +116,7 @@ func denied(op policy.Operation, key string, uid uint32) error {
 	}
 }
 
-// entry is what the audit log says of a request.
+// entry holds the facts of a request for the audit log.
 type entry struct {
 	op      policy.Operation
 	key     string
@@ -127,20 +126,20 @@ type entry struct {
 	detail  map[string]string
 }
 
-// What policy said, as the audit log has it.
+// The decisions of policy in the audit log.
 const (
 	allow = "allow"
 	deny  = "deny"
 )
 
-// permit records that the request is allowed. Without that record nothing
-// happens.
+// permit records that the request is allowed. When the record cannot be written, the
+// request must not go on.
 func (r *request) permit(e entry) error {
 	r.agent.counts.decisions.Add(1, string(e.op), allow)
 	return r.append(e, audit.Record{Kind: audit.KindDecision, Decision: allow})
 }
 
-// deny records that the request is refused for the reason why, and returns why.
+// deny records that the request is denied for the reason why, and returns why.
 func (r *request) deny(e entry, why error) error {
 	r.agent.counts.decisions.Add(1, string(e.op), deny)
 	before, record := r.agent.rates.deniedRequests.count(r.conn.peer.UID, 1, time.Now())

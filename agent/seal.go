@@ -15,9 +15,9 @@ import (
 	"holdfast/internal/policy"
 )
 
-// seal has a device seal a secret, and stores it when the device has given it
-// back once. Sealed secrets are their owner's alone: there are none of the
-// machine's, and their names have nothing to do with those of keys.
+// seal has a device seal a secret, and stores the result when the device has given the
+// secret back once. Each sealed secret belongs to one user; the machine has none. Names
+// of sealed secrets and of keys are independent.
 func (r *request) seal(ctx context.Context, p *agentwire.SealParameters) (*agentwire.Empty, error) {
 	defer clear(p.Secret)
 	if err := keys.CheckName(p.Name); err != nil {
@@ -42,7 +42,7 @@ func (r *request) seal(ctx context.Context, p *agentwire.SealParameters) (*agent
 	}
 	err = r.sealOn(ctx, d, p)
 	if err != nil && r.sealedBefore(p) {
-		err = nil // the first call was still at it when this one began
+		err = nil // the first call of this request finished after this one began
 	}
 	if err := r.outcome(e, err); err != nil {
 		return nil, err
@@ -50,8 +50,8 @@ func (r *request) seal(ctx context.Context, p *agentwire.SealParameters) (*agent
 	return &agentwire.Empty{}, nil
 }
 
-// allowSealed asks the policy about one of the caller's own sealed secrets, and
-// records a refusal. Whether there is one by that name changes nothing.
+// allowSealed asks the policy about a sealed secret of the caller, and records a denial.
+// It does not depend on whether the secret exists.
 func (r *request) allowSealed(op policy.Operation, name string) (entry, error) {
 	d := r.decide(op, name, r.self())
 	e := entry{op: op, key: name, owner: r.self()}
@@ -62,8 +62,8 @@ func (r *request) allowSealed(op policy.Operation, name string) (entry, error) {
 	return e, nil
 }
 
-// deniedSealed is the answer for a sealed secret that is missing and for one that
-// policy does not let the caller touch.
+// deniedSealed returns the error for a sealed secret that is missing, and for one that
+// policy forbids.
 func deniedSealed(op policy.Operation, name string, uid uint32) error {
 	return &fault.Error{
 		Kind: fault.Denied, Message: fmt.Sprintf("there is no sealed secret %q that uid %d may use for %s", name, uid, op),
@@ -71,15 +71,14 @@ func deniedSealed(op policy.Operation, name string, uid uint32) error {
 	}
 }
 
-// sealedBefore reports whether p is a request that was carried out already, sent
-// again.
+// sealedBefore reports whether p repeats a request that was carried out already.
 func (r *request) sealedBefore(p *agentwire.SealParameters) bool {
 	old, ok := r.agent.Store.GetSealed(r.conn.peer.UID, p.Name)
 	return ok && p.RequestID != "" && p.RequestID == old.RequestID
 }
 
-// sealingDevice returns the device to seal with, or refuses what is known not to
-// work before any device is asked.
+// sealingDevice returns the device to seal with. It rejects what cannot work before any
+// device is used.
 func (r *request) sealingDevice(p *agentwire.SealParameters) (*device, error) {
 	uid := r.conn.peer.UID
 	if _, taken := r.agent.Store.GetSealed(uid, p.Name); taken && !p.Replace {
@@ -101,45 +100,45 @@ func (r *request) sealingDevice(p *agentwire.SealParameters) (*device, error) {
 	return d, nil
 }
 
-// sealer returns the ability of d to seal.
+// sealer returns d's backend as a [keys.Sealer].
 func sealer(d *device) (keys.Sealer, error) {
 	s, ok := d.backend.(keys.Sealer)
 	if !ok {
-		return nil, &fault.Error{Kind: fault.Unsupported, Message: "backend " + d.backend.Name() + " seals nothing", Hint: "a TPM does"}
+		return nil, &fault.Error{Kind: fault.Unsupported, Message: "backend " + d.backend.Name() + " cannot seal", Hint: "choose a TPM: --backend tpm"}
 	}
 	return s, nil
 }
 
-// sealOn seals p's secret on d, opens it again, and stores it.
+// sealOn seals p's secret on d, opens it once, and stores it.
 func (r *request) sealOn(ctx context.Context, d *device, p *agentwire.SealParameters) error {
 	s, err := sealer(d)
 	if err != nil {
 		return err
 	}
-	secret := bytes.Clone(p.Secret) // the work may go on when its caller has left and wiped theirs
+	secret := bytes.Clone(p.Secret) // the work may go on after its caller has left and wiped the secret
 	sealed, err := ask(ctx, d.whole(), r.caller(), func(ctx context.Context) (json.RawMessage, error) {
 		defer clear(secret)
-		if !r.decide(policy.Seal, p.Name, r.self()).Allowed { // the policy may be another one by now
+		if !r.decide(policy.Seal, p.Name, r.self()).Allowed { // the policy may have changed
 			return nil, deniedSealed(policy.Seal, p.Name, r.conn.peer.UID)
 		}
 		return sealAndOpen(ctx, s, secret)
 	})
 	if err == nil {
-		err = r.stillThere()
+		err = r.callerAlive()
 	}
 	if err != nil {
 		return err
 	}
-	now := d.look(ctx, statusPatience)
-	return unwritten(r.agent.Store.PutSealed(store.Sealed{
+	now := d.look(ctx, statusTimeout)
+	return storeError(r.agent.Store.PutSealed(store.Sealed{
 		Name: p.Name, Owner: r.self(), Created: time.Now().UTC().Truncate(time.Second), RequestID: p.RequestID,
 		Made:    store.Made{Device: now.Device, Maker: now.Maker, Software: now.Software},
 		Backend: d.backend.Name(), Device: sealed,
 	}, p.Replace))
 }
 
-// sealAndOpen seals secret and has the device give it back, so that nobody throws
-// away what only a record says is safe.
+// sealAndOpen seals secret and has the device give it back once: the user may delete
+// the secret afterwards.
 func sealAndOpen(ctx context.Context, s keys.Sealer, secret []byte) (json.RawMessage, error) {
 	sealed, err := s.Seal(ctx, secret)
 	if err != nil {
@@ -153,8 +152,8 @@ func sealAndOpen(ctx context.Context, s keys.Sealer, secret []byte) (json.RawMes
 	return sealed, err
 }
 
-// unseal is the path of a signature, with a secret at its end: policy, audit,
-// queue, device, the caller still there, audit, reply.
+// unseal follows the path of a signature: policy, audit, queue, device, the caller
+// still there, audit, reply.
 func (r *request) unseal(ctx context.Context, p *agentwire.NameParameters) (*agentwire.UnsealReply, error) {
 	rec, e, err := r.findSealed(policy.Unseal, p.Name)
 	if err != nil {
@@ -178,7 +177,7 @@ func (r *request) unseal(ctx context.Context, p *agentwire.NameParameters) (*age
 		return s.Unseal(ctx, rec.Device)
 	})
 	if err == nil {
-		err = r.stillThere()
+		err = r.callerAlive()
 	}
 	if err := r.outcome(e, err); err != nil {
 		clear(secret)
@@ -187,9 +186,9 @@ func (r *request) unseal(ctx context.Context, p *agentwire.NameParameters) (*age
 	return &agentwire.UnsealReply{Secret: secret}, nil
 }
 
-// findSealed resolves the name of one of the caller's own sealed secrets and asks
-// the policy. One that is missing and one that is forbidden give the same answer,
-// and the same record.
+// findSealed resolves the name of a sealed secret of the caller and asks the policy. A
+// secret that is missing and one that is forbidden give the same answer and the same
+// record.
 func (r *request) findSealed(op policy.Operation, name string) (store.Sealed, entry, error) {
 	e := entry{op: op, key: name, owner: r.self()}
 	if err := keys.CheckName(name); err != nil {
@@ -204,9 +203,9 @@ func (r *request) findSealed(op policy.Operation, name string) (store.Sealed, en
 	return rec, e, nil
 }
 
-// keeper is whose a sealed secret is to the policy: to open it, the user who
-// sealed it, whose uid may be somebody else's by now. Whoever has the uid may throw
-// it away, as they may put another in its place.
+// keeper returns the owner of a sealed secret for the policy. To open the secret, that
+// is the user who sealed it: another user may have the uid by now. The present user of
+// the uid may delete the secret, and may replace it.
 func (r *request) keeper(op policy.Operation, rec store.Sealed) store.Owner {
 	if op == policy.Unseal && rec.Generation != 0 {
 		return rec.Owner
@@ -214,7 +213,7 @@ func (r *request) keeper(op policy.Operation, rec store.Sealed) store.Owner {
 	return r.self()
 }
 
-// stillSealed decides once more when the caller's turn has come.
+// stillSealed asks the policy once more when the caller's turn has come.
 func (r *request) stillSealed(rec store.Sealed) error {
 	now, ok := r.agent.Store.GetSealed(rec.Owner.UID, rec.Name)
 	if !ok || now.Generation != rec.Generation || !r.decide(policy.Unseal, rec.Name, r.keeper(policy.Unseal, now)).Allowed {
@@ -223,7 +222,7 @@ func (r *request) stillSealed(rec store.Sealed) error {
 	return nil
 }
 
-// deleteSealed forgets a sealed secret. No device holds anything of it.
+// deleteSealed deletes a sealed secret. No device holds anything of it.
 func (r *request) deleteSealed(_ context.Context, p *agentwire.NameParameters) (*agentwire.Empty, error) {
 	if err := r.agent.rates.auditOnlyRequests.check(r.conn.peer.UID, 1, "deletions"); err != nil {
 		return nil, err
@@ -236,14 +235,14 @@ func (r *request) deleteSealed(_ context.Context, p *agentwire.NameParameters) (
 	if err := r.permit(e); err != nil {
 		return nil, err
 	}
-	err = unwritten(r.agent.Store.DeleteSealed(rec.Owner.UID, rec.Name))
+	err = storeError(r.agent.Store.DeleteSealed(rec.Owner.UID, rec.Name))
 	if err := r.outcome(e, err); err != nil {
 		return nil, err
 	}
 	return &agentwire.Empty{}, nil
 }
 
-// wipe clears what a reply held once it has left.
+// wipe clears the secret in a reply that was sent.
 func wipe(reply any) {
 	if u, ok := reply.(*agentwire.UnsealReply); ok {
 		clear(u.Secret)

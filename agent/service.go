@@ -9,8 +9,8 @@ import (
 	"holdfast/internal/varlink"
 )
 
-// newService lists what the agent answers. Every method gets its request only
-// after its parameters were read strictly.
+// newService returns the agent's varlink service. Every method gets its request after
+// the parameters were decoded strictly.
 func (a *Agent) newService() *varlink.Service {
 	return &varlink.Service{
 		Vendor:  "holdfast",
@@ -54,8 +54,8 @@ func (a *Agent) newService() *varlink.Service {
 	}
 }
 
-// handle makes a varlink method of one that takes its parameters and gives its
-// reply as values.
+// handle returns the varlink method of a function that takes its parameters and returns
+// its reply as values.
 func handle[P, R any](a *Agent, do func(*request, context.Context, *P) (*R, error)) varlink.Method {
 	return func(ctx context.Context, call *varlink.Call) error {
 		var p P
@@ -63,7 +63,7 @@ func handle[P, R any](a *Agent, do func(*request, context.Context, *P) (*R, erro
 			return err
 		}
 		r := a.newRequest(ctx)
-		if err := r.stillThere(); err != nil {
+		if err := r.callerAlive(); err != nil {
 			return r.deny(entry{op: "connect"}, err)
 		}
 		ctx, cancel := context.WithTimeout(ctx, a.Limits.Request)
@@ -77,8 +77,8 @@ func handle[P, R any](a *Agent, do func(*request, context.Context, *P) (*R, erro
 	}
 }
 
-// wireError turns a method's error into what the caller sees. The cause of an
-// internal error goes to the agent's own log.
+// wireError returns a method's error as the caller sees it. The cause of an internal
+// error goes to the agent's log.
 func (a *Agent) wireError(err error) (string, any) {
 	if e, ok := fault.AsError(err); (!ok || e.Kind == fault.Internal) && !errors.Is(err, context.Canceled) {
 		a.Log.Error("request", "error", err)

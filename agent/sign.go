@@ -13,13 +13,12 @@ import (
 	"holdfast/internal/policy"
 )
 
-// check is what a verb knows of its message: it returns safe facts for the
-// audit log, or refuses.
+// check parses the message of one verb. It returns facts for the audit log that hold no
+// secret, or the reason to reject the message.
 type check func(store.Record, keys.Scheme) (facts map[string]string, err error)
 
-// sign is the path of one signature: policy, message, the person where the key
-// wants one, audit, queue, device, verification, the caller still there, audit,
-// reply.
+// sign is the path of one signature: policy, message, the person where the key needs
+// one, audit, queue, device, verification, the caller still there, audit, reply.
 func (r *request) sign(ctx context.Context, op policy.Operation, name, scheme string, msg []byte, check check) (*agentwire.SignReply, error) {
 	rec, e, err := r.find(op, name)
 	if err != nil {
@@ -30,7 +29,7 @@ func (r *request) sign(ctx context.Context, op policy.Operation, name, scheme st
 		e.detail, err = check(rec, s)
 	}
 	if err == nil {
-		err = r.attended(ctx, op, rec)
+		err = r.askPerson(ctx, op, rec)
 	}
 	if err != nil {
 		return nil, r.deny(e, err)
@@ -40,7 +39,7 @@ func (r *request) sign(ctx context.Context, op policy.Operation, name, scheme st
 	}
 	signature, err := r.signUnlocked(ctx, op, rec, s, msg)
 	if err == nil {
-		err = r.stillThere()
+		err = r.callerAlive()
 	}
 	r.agent.counts.signatures.Add(1, string(rec.Purpose), rec.Material.Backend, outcomeOf(err))
 	if err := r.outcome(e, err); err != nil {
@@ -49,9 +48,9 @@ func (r *request) sign(ctx context.Context, op policy.Operation, name, scheme st
 	return &agentwire.SignReply{Signature: signature}, nil
 }
 
-// signUnlocked signs with a key that the agent takes for unlocked. When the device
-// does not, because it or the process next to it began anew, a person is asked
-// once, and the device once more.
+// signUnlocked signs with a key that the agent takes for unlocked. The device may know
+// better, after it or the process beside it started again: then signUnlocked asks a
+// person for the PIN and tries the device once more.
 func (r *request) signUnlocked(ctx context.Context, op policy.Operation, rec store.Record, s keys.Scheme, msg []byte) ([]byte, error) {
 	still := func() error { return r.still(op, rec) }
 	until := r.agent.grants.UnlockedUntil(idOf(rec))
@@ -60,14 +59,14 @@ func (r *request) signUnlocked(ctx context.Context, op policy.Operation, rec sto
 		return signature, err
 	}
 	r.agent.lockedByDevice(rec, until)
-	if err := r.askPIN(ctx, asked{op: op, rec: rec, lasts: r.agent.Limits.UnlockDefault}); err != nil {
+	if err := r.askPIN(ctx, pinRequest{op: op, rec: rec, lasts: r.agent.Limits.UnlockDefault}); err != nil {
 		return nil, err
 	}
 	return r.signature(ctx, op, rec, s, msg, still)
 }
 
-// usable refuses a scheme that is not the key's one scheme, and a key that gave
-// a wrong signature before.
+// usable rejects a scheme that is not the key's only scheme, and a key that is set
+// aside.
 func (r *request) usable(rec store.Record, scheme string) (keys.Scheme, error) {
 	s, err := keys.SchemeFor(rec.Algorithm, rec.Purpose)
 	if err != nil {
@@ -82,8 +81,8 @@ func (r *request) usable(rec store.Record, scheme string) (keys.Scheme, error) {
 	return s, nil
 }
 
-// still decides once more when the caller's turn has come: by then the policy may
-// be another one, and the key gone or replaced.
+// still asks the policy once more when the caller's turn has come: by then the policy
+// may have changed, and the key may be deleted or replaced.
 func (r *request) still(op policy.Operation, rec store.Record) error {
 	now, ok := r.agent.Store.Get(rec.Owner.UID, rec.Name)
 	if !ok || !bytes.Equal(now.Material.Public, rec.Material.Public) || !r.decide(op, rec.Name, now.Owner).Allowed {
@@ -92,9 +91,9 @@ func (r *request) still(op policy.Operation, rec store.Record) error {
 	return nil
 }
 
-// signature hashes msg, has the device sign it in the caller's turn if still
-// allows it then, and lets the signature go only when it verifies under the
-// recorded public key.
+// signature hashes msg and has the device sign it in the caller's turn, if still allows
+// it then. It returns a signature only if it verifies under the recorded public key,
+// and sets the key aside otherwise.
 func (r *request) signature(ctx context.Context, op policy.Operation, rec store.Record, s keys.Scheme, msg []byte, still func() error) ([]byte, error) {
 	d, err := r.agent.device(rec.Material.Backend)
 	if err != nil {
@@ -123,11 +122,11 @@ func (r *request) signature(ctx context.Context, op policy.Operation, rec store.
 	return signature, nil
 }
 
-// stillThere returns an error when the process that asked has ended: nobody is
-// left whom the policy allowed the answer.
-func (r *request) stillThere() error {
+// callerAlive returns an error when the calling process has ended: policy allowed the
+// answer to that process only.
+func (r *request) callerAlive() error {
 	if err := r.conn.peer.Alive(); err != nil {
-		return &fault.Error{Kind: fault.Denied, Message: "the process that asked has ended", Err: err}
+		return &fault.Error{Kind: fault.Denied, Message: "the calling process has ended", Err: err}
 	}
 	return nil
 }
@@ -189,7 +188,7 @@ func checkTLS(rec store.Record, s keys.Scheme, msg []byte, side message.Side) (m
 	return facts(kind), err
 }
 
-// facts is what the audit log says of a message of a known kind.
+// facts returns the kind of a message for the audit log, nothing for an unknown kind.
 func facts(k message.Kind) map[string]string {
 	if k == "" {
 		return nil

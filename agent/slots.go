@@ -12,8 +12,8 @@ import (
 	"holdfast/internal/policy"
 )
 
-// A slot is one of a card's. It has one key, and so one record: a second one would
-// make another user's key its owner's as well, or end it.
+// A slot is one slot of a card. It holds one key, which has one record: a second record
+// would give another user's key to a second owner, or let that owner overwrite it.
 type slot struct {
 	serial uint32
 	name   string
@@ -36,10 +36,10 @@ func (r *request) claim(s slot, taken bool) (release func(), err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if _, claimed := c.slots[s]; claimed {
-		return nil, &fault.Error{Kind: fault.Busy, Message: "somebody else makes or adopts a key in " + s.String(), Hint: "try again later, or choose another slot"}
+		return nil, &fault.Error{Kind: fault.Busy, Message: "another request makes or adopts a key in " + s.String(), Hint: "try again later, or choose another slot"}
 	}
 	if rec, ok := a.recordIn(s); ok && taken {
-		hint := "choose another slot; or the owner of that key deletes it first: `holdfast key delete NAME`"
+		hint := "choose another slot, or have the owner of that key delete it first: `holdfast key delete NAME`"
 		if rec.Owner.UID == r.conn.peer.UID {
 			hint = "choose another slot, or `holdfast key delete " + rec.Name + "` first"
 		}
@@ -65,9 +65,9 @@ func (a *Agent) recordIn(s slot) (store.Record, bool) {
 	return store.Record{}, false
 }
 
-// claimMade claims the slot that a key turned out to be in, where it was not
-// asked for by name. A card chose an empty one for a new key: a record that
-// has it is of a key that is lost.
+// claimMade claims the slot that holds a new or adopted key, where the caller named no
+// slot. For a new key the card chose an empty slot, so a record that names the slot is
+// of a key that is lost.
 func (r *request) claimMade(m keys.Material, t keys.Template) (release func(), err error) {
 	if m.Card == nil || t.Card.Slot != "" {
 		return func() {}, nil
@@ -75,13 +75,13 @@ func (r *request) claimMade(m keys.Material, t keys.Template) (release func(), e
 	return r.claim(slot{m.Card.Serial, m.Card.Slot}, adopts(t))
 }
 
-// adopts reports whether a key of template t is there already: its file says what
-// it is.
+// adopts reports whether t is the template of a key to adopt. Its file names the
+// algorithm.
 func adopts(t keys.Template) bool { return t.Algorithm == "" }
 
-// mayTry refuses a PIN for a card with which the caller has nothing to do: wrong
-// ones block it for everybody. On a machine's agent that takes a key on the card, or
-// that the caller looks after cards.
+// mayTry rejects a PIN for a card that the caller has no right to use: wrong PINs block
+// the card for all its users. On a machine's agent the caller needs a key on the card,
+// or policy must allow manage-cards.
 func (r *request) mayTry(serial uint32) error {
 	if !r.agent.System || r.decide(policy.ManageCards, "", r.self()).Allowed {
 		return nil
@@ -93,15 +93,15 @@ func (r *request) mayTry(serial uint32) error {
 	}
 	return &fault.Error{
 		Kind: fault.Denied, Message: fmt.Sprintf("uid %d has no key on card %d and may not manage cards", r.conn.peer.UID, serial),
-		Hint: "who may manage-cards by policy makes or adopts the first one; `holdfast policy check` names the rule that decides",
+		Hint: "a user whom policy allows manage-cards makes or adopts the first key; `holdfast policy check` names the rule that decides",
 	}
 }
 
-// cardReference is the type of a PEM block that names a key on a card; package piv
-// reads the rest of it.
+// cardReference is the type of a PEM block that names a key on a card. Package piv
+// parses the rest of the block.
 const cardReference = "HOLDFAST PIV KEY"
 
-// cardOf returns the card that a file to adopt names, 0 for none.
+// cardOf returns the serial number of the card that a file to adopt names, 0 for none.
 func cardOf(file []byte) uint32 {
 	block, _ := pem.Decode(file)
 	if block == nil || block.Type != cardReference {

@@ -16,9 +16,9 @@ import (
 	"holdfast/internal/varlink"
 )
 
-// statusPatience is how long GetStatus waits for a device that is busy or
-// wedged before it says what it knew last.
-const statusPatience = time.Second
+// statusTimeout is how long GetStatus waits for a device that is busy or wedged before
+// it returns the last known status.
+const statusTimeout = time.Second
 
 func (r *request) getStatus(ctx context.Context, _ *agentwire.Empty) (*agentwire.GetStatusReply, error) {
 	if _, err := r.allow(policy.Status, "", r.self()); err != nil {
@@ -34,7 +34,7 @@ func (r *request) getStatus(ctx context.Context, _ *agentwire.Empty) (*agentwire
 		reply.Mode = "system"
 	}
 	for _, b := range a.Backends {
-		reply.Devices = append(reply.Devices, wireDevices(a.devices[b.Name()].glance(ctx, statusPatience))...)
+		reply.Devices = append(reply.Devices, wireDevices(a.devices[b.Name()].glance(ctx, statusTimeout))...)
 	}
 	for _, rec := range a.Store.List() {
 		if r.shows(rec, false) {
@@ -50,10 +50,10 @@ func (r *request) getStatus(ctx context.Context, _ *agentwire.Empty) (*agentwire
 func (a *Agent) notices() []agentwire.Notice {
 	list := []agentwire.Notice{}
 	for _, p := range a.Store.Problems() {
-		list = append(list, agentwire.Notice{Message: "a key record is set aside: " + p.Path + ": " + p.Reason, Hint: "mend the file and reload the agent, or move it away; it was not changed"})
+		list = append(list, agentwire.Notice{Message: "a key record is set aside: " + p.Path + ": " + p.Reason, Hint: "repair the file and reload the agent, or move it away; the agent did not change it"})
 	}
 	if flaw := a.Audit.Fault(); flaw != nil {
-		list = append(list, agentwire.Notice{Message: "the audit log: " + flaw.Error(), Hint: "nothing is signed that cannot be recorded: look at " + a.AuditPath + " and its disk"})
+		list = append(list, agentwire.Notice{Message: "the audit log: " + flaw.Error(), Hint: "the agent signs nothing that it cannot record: check " + a.AuditPath + " and its disk"})
 	}
 	if a.policy.Load().AcceptRacyUnits {
 		list = append(list, agentwire.Notice{Message: "the policy accepts units that the kernel cannot tell for certain (accept-racy-units)", Hint: "leave it out on Linux 6.5 and later"})
@@ -66,7 +66,7 @@ func (a *Agent) notices() []agentwire.Notice {
 	return list
 }
 
-// The number of records that TailAudit gives, and the most that it gives.
+// How many records TailAudit returns by default, and at most.
 const (
 	tailDefault = 20
 	tailMax     = 500
@@ -105,8 +105,8 @@ func newest(lines []string) []string {
 	return append([]string{}, lines...)
 }
 
-// verifyAudit is for who administers the agent: it reads the whole log, which
-// grows for ever, and one at a time is enough of that.
+// verifyAudit is for administrators of the agent, one at a time: it reads the whole
+// log, which grows for ever.
 func (r *request) verifyAudit(ctx context.Context, _ *agentwire.Empty) (*agentwire.VerifyAuditReply, error) {
 	if _, err := r.allow(policy.Audit, "", r.self()); err != nil {
 		return nil, err
@@ -123,7 +123,7 @@ func (r *request) verifyAudit(ctx context.Context, _ *agentwire.Empty) (*agentwi
 		return nil, ctx.Err()
 	}
 	if err != nil {
-		return nil, &fault.Error{Kind: fault.BadRequest, Message: "the audit log was changed: " + err.Error(), Hint: "keep a copy of the file and look at that line"}
+		return nil, &fault.Error{Kind: fault.BadRequest, Message: "the audit log was changed: " + err.Error(), Hint: "keep a copy of the file and inspect that line"}
 	}
 	return &agentwire.VerifyAuditReply{Records: int(s.Records), Head: s.Head}, nil
 }
@@ -136,7 +136,7 @@ func wireCaller(id peer.Identity) agentwire.Caller {
 	return c
 }
 
-// wireDevices is one device or, where a backend has several, each of them.
+// wireDevices returns a backend's device or, where it has units, each unit.
 func wireDevices(s keys.Status) []agentwire.Device {
 	if len(s.Units) == 0 {
 		return []agentwire.Device{wireDevice(s)}

@@ -10,14 +10,14 @@ import (
 	"holdfast/internal/policy"
 )
 
-// What Watch says of a key's touch.
+// The states of a touch in Watch.
 const (
 	touchWanted = "wanted"
 	touchDone   = "done"
 )
 
-// A touching is a signature that may wait for a touch. That it does is seen by the
-// device's silence alone.
+// A touching is a signature that may wait for a touch. The device does not tell: only
+// its silence shows that it waits.
 type touching struct {
 	agent  *Agent
 	key    keyID
@@ -25,12 +25,12 @@ type touching struct {
 	timer  *time.Timer
 
 	mu     sync.Mutex
-	waited bool // said so
+	waited bool // wanted was published
 	over   bool
 }
 
-// touch tells the person and who watches when the device, which begins to work
-// now, waits for a touch. It returns nil for a key that wants none.
+// touch tells the person and the watchers when the device, which begins to work now,
+// waits for a touch. It returns nil for a key that needs no touch.
 func (r *request) touch(op policy.Operation, rec store.Record) *touching {
 	card := rec.Material.Card
 	if card == nil || card.TouchPolicy == keys.PolicyNever {

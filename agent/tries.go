@@ -9,18 +9,17 @@ import (
 	"holdfast/internal/keys"
 )
 
-// A TPM locks for everybody when it has seen too many wrong PINs, so that the
-// agent counts them, for each uid, and sends no more than a few. A card counts its
-// own, the process next to it never spends the last one, and what is left is the
-// card's to say.
+// A TPM locks for all users after too many wrong PINs, so the agent counts wrong PINs for
+// each uid and sends only a few. A card counts its own tries and reports how many are
+// left; the process beside it never spends the last one.
 
-// tries asks how many wrong PINs may still be sent, 0 when that is not known. It
-// fails where there is none, or nothing to send one to.
+// tries returns how many wrong PINs may still be sent, 0 when that is not known. It
+// fails when no try is left, or when there is no device to send a PIN to.
 type tries func(context.Context) (int, error)
 
-// triesOf returns the tries of rec's PIN, and makes sure that the device has the
-// key: a person is not to type a PIN in vain, or to take another card's prompt for
-// this one's. How long that takes is up to who waits for it.
+// triesOf returns the tries of rec's PIN, and checks that the device has the key: it
+// does not prompt for a PIN that cannot work, or for the PIN of a card that is not
+// there. It takes as long as the callers wait.
 func (r *request) triesOf(ctx context.Context, rec store.Record) (tries, error) {
 	d, err := r.agent.device(rec.Material.Backend)
 	if err != nil {
@@ -30,18 +29,18 @@ func (r *request) triesOf(ctx context.Context, rec store.Record) (tries, error) 
 		return func(ctx context.Context) (int, error) { return r.onCard(ctx, d, rec.Material) }, nil
 	}
 	err = d.of(rec.Material).do(ctx, r.caller(), func(ctx context.Context) error { return d.backend.Check(ctx, rec.Material) })
-	return func(context.Context) (int, error) { return r.agent.inLedger(rec) }, err
+	return func(context.Context) (int, error) { return r.agent.countedTries(rec) }, err
 }
 
-// inLedger is tries of a device whose tries the agent counts.
-func (a *Agent) inLedger(rec store.Record) (int, error) {
+// countedTries returns the tries of a device whose tries the agent counts.
+func (a *Agent) countedTries(rec store.Record) (int, error) {
 	if n := a.Store.PINTriesLeft(rec.Owner.UID, rec.Material.Public); n > 0 {
 		return n, nil
 	}
-	return 0, &fault.Error{Kind: fault.PINBlocked, Message: "too many wrong PINs within an hour", Hint: "wait, so that the device does not lock"}
+	return 0, &fault.Error{Kind: fault.PINBlocked, Message: "too many wrong PINs within an hour", Hint: "wait up to an hour: more wrong PINs would lock the device"}
 }
 
-// onCard is tries of a key on a card of d.
+// onCard returns the tries of a key on a card of d.
 func (r *request) onCard(ctx context.Context, d *device, m keys.Material) (int, error) {
 	holder, ok := d.backend.(keys.CardHolder)
 	if !ok {
@@ -54,7 +53,7 @@ func (r *request) onCard(ctx context.Context, d *device, m keys.Material) (int, 
 	return spendable(m.Card.Serial, n)
 }
 
-// spendable is how many of the tries that a card has left may be spent: all but
+// spendable returns how many of the tries that a card has left may be spent: all but
 // the last.
 func spendable(serial uint32, left *int) (int, error) {
 	switch {
@@ -69,8 +68,8 @@ func spendable(serial uint32, left *int) (int, error) {
 	}
 }
 
-// counted has a PIN tried. The try is written down before it is made, so that a
-// crash cannot give anybody more tries.
+// counted tries a PIN. It records the try before it makes it, so that a crash gives
+// nobody more tries.
 func (a *Agent) counted(rec store.Record, try func() (seen bool, err error)) error {
 	uid, what := rec.Owner.UID, rec.Material.Public
 	if err := a.Store.SpendPINTry(uid, what); err != nil {
@@ -80,7 +79,7 @@ func (a *Agent) counted(rec store.Record, try func() (seen bool, err error)) err
 	switch fault.KindOf(err) {
 	case "":
 		return a.Store.ClearPINTries(uid, what)
-	case fault.Busy, fault.DeviceAbsent, fault.DeviceLocked, fault.PINBlocked: // kinds that say that it did not see it
+	case fault.Busy, fault.DeviceAbsent, fault.DeviceLocked, fault.PINBlocked: // the device did not see the PIN
 		seen = false
 	}
 	if !seen {

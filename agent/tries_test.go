@@ -230,7 +230,7 @@ func (s *scripted) script(rng *rand.Rand, rec store.Record) (typed []string) {
 		for range rng.IntN(5) {
 			s.typist.script = append(s.typist.script, answers[rng.IntN(len(answers))])
 		}
-		clear(s.agent.prompts.closed) // nothing runs now, and quiet would hide the rest
+		clear(s.agent.prompts.closed) // nothing runs now, and the wait after a closed prompt would hide the rest
 		switch rng.IntN(6) {
 		case 0:
 			pin := []string{goodPIN, badPIN}[rng.IntN(2)]

@@ -11,8 +11,8 @@ import (
 	"holdfast/internal/policy"
 )
 
-// unlockKey unlocks a key with the PIN that the caller gives or, without one, with
-// the PIN that a person gives.
+// unlockKey unlocks a key with the PIN that the caller gives or, without one, asks a
+// person for the PIN.
 func (r *request) unlockKey(ctx context.Context, p *agentwire.UnlockKeyParameters) (*agentwire.UnlockKeyReply, error) {
 	defer clear(p.PIN)
 	if err := r.onBehalfOf(p.OnBehalfOf); err != nil {
@@ -45,11 +45,12 @@ func (r *request) unlockKey(ctx context.Context, p *agentwire.UnlockKeyParameter
 	return &agentwire.UnlockKeyReply{UnlockedUntil: *until}, nil
 }
 
-// unlockAsking unlocks rec by a prompt. Of those who share one, the request in
-// whose name the PIN was tried has its records; the others get theirs here. A
-// person who asks for a prompt gets one; what asks for others waits after a no.
+// unlockAsking unlocks rec by a prompt. The request in whose name the PIN was tried has
+// its audit records already; a request that shared the prompt is recorded here. A user
+// who asks for an unlock gets a prompt even after closing one; a caller that reports
+// another process does not.
 func (r *request) unlockAsking(ctx context.Context, e entry, rec store.Record, lasts time.Duration) error {
-	err := r.askPIN(ctx, asked{op: policy.Unlock, rec: rec, lasts: lasts, insist: r.reported == nil})
+	err := r.askPIN(ctx, pinRequest{op: policy.Unlock, rec: rec, lasts: lasts, insist: r.reported == nil})
 	if err != nil {
 		return r.deny(e, err)
 	}
@@ -63,8 +64,8 @@ func (r *request) unlockAsking(ctx context.Context, e entry, rec store.Record, l
 	return r.outcome(e, nil)
 }
 
-// unlockTime is how long a key is unlocked for when a caller asks for so many
-// seconds, 0 for what is usual.
+// unlockTime returns how long a key is unlocked when the caller asks for so many seconds,
+// 0 for the default.
 func (a *Agent) unlockTime(seconds int) (time.Duration, error) {
 	most := a.Limits.UnlockMax
 	switch {
@@ -86,7 +87,7 @@ func checkUnlock(rec store.Record, pin []byte) error {
 	return checkPIN(rec.Material, pin)
 }
 
-// lockKeys locks one key, or all of the caller's that are open.
+// lockKeys locks one key, or all keys of the caller.
 func (r *request) lockKeys(_ context.Context, p *agentwire.LockKeysParameters) (*agentwire.Empty, error) {
 	if p.Name != "" {
 		rec, e, err := r.find(policy.Unlock, p.Name)
@@ -109,17 +110,17 @@ func (r *request) lockKeys(_ context.Context, p *agentwire.LockKeysParameters) (
 	return &agentwire.Empty{}, nil
 }
 
-// announce tells those who watch what the caller wants locked, also where nothing is
-// open now: what a key signed in for goes on when its time is over. It is told so
-// often only that nobody falls behind by it.
+// announce tells the watchers what the caller wants locked, even if it is locked
+// already: a session that the key signed in for may go on after the unlock ended. The
+// rate limit keeps watchers from lagging because of it.
 func (r *request) announce(e event) {
 	if _, tell := r.agent.rates.lockAnnouncements.count(r.conn.peer.UID, 1, time.Now()); tell {
 		r.agent.watch.publish(e)
 	}
 }
 
-// lock locks the key first and records it afterwards, if it was open: a log that
-// cannot be written, or that somebody fills, must not keep a key open.
+// lock locks the key first and records it afterwards, if that changed anything: a log
+// that cannot be written, or that somebody fills, must not keep a key unlocked.
 func (r *request) lock(rec store.Record, e entry) error {
 	if !r.agent.lock(rec) {
 		return nil

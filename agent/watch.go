@@ -11,38 +11,38 @@ import (
 	"holdfast/internal/varlink"
 )
 
-// event is one change that Watch announces. An event about a key carries its
-// owner, and only those who may list the key hear of it; one about everything that
-// a user has carries the user.
+// event is one change that Watch announces. An event about a key names its owner, and
+// goes only to callers that may list the key. An event about all keys of a user names
+// the user.
 type event struct {
 	what, name, state string
 	key               *keyID
 	user              *uint32
 }
 
-// watchBacklog is how many events a slow watcher may be behind before it is
-// dropped: it then connects again and asks for the present state. What a watcher
-// may not hear takes no room in it: others could have it dropped.
+// watchBacklog is how many events a watcher may lag before it is dropped: it then
+// connects again and asks for the present state. An event that the watcher may not see
+// does not count, so that other users cannot have it dropped.
 const watchBacklog = 64
 
-// watchers hands events to everybody who watches. Use init before anything else.
+// watchers delivers events to every watcher. Use init before anything else.
 type watchers struct {
 	mu   sync.Mutex
 	subs map[*watcher]struct{}
 	over bool
 }
 
-// watcher is one who watches.
+// watcher is one Watch call in progress.
 type watcher struct {
 	events  chan event // closed when there are no more
 	may     func(event) bool
-	dropped bool // it fell behind; set before events is closed
+	dropped bool // it lagged; set before events is closed
 }
 
 func (w *watchers) init() { w.subs = map[*watcher]struct{}{} }
 
-// subscribe begins a watch of what may says that it may hear; may is called with
-// mu held.
+// subscribe begins a watch of the events for which may is true; may is called with mu
+// held.
 func (w *watchers) subscribe(may func(event) bool) *watcher {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -85,14 +85,14 @@ func (w *watchers) publish(e event) {
 	}
 }
 
-// number is how many watch now.
+// number returns how many watchers there are.
 func (w *watchers) number() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return len(w.subs)
 }
 
-// close ends every watch and those to come.
+// close ends every watch, and later ones at once.
 func (w *watchers) close() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -102,24 +102,23 @@ func (w *watchers) close() {
 	}
 }
 
-// errWatchEnds is what a watcher is told who fell behind or whom the agent
-// outlived.
+// errWatchEnds ends a watch that lagged or that the agent's shutdown cut.
 var errWatchEnds = &fault.Error{Kind: fault.Busy, Message: "the watch ended", Hint: "connect again, and ask for the present state"}
 
-// watchPulse is how often a watch makes sure that its caller still lives.
+// watchPulse is how often a watch checks that its caller is alive.
 const watchPulse = 30 * time.Second
 
-// watchCall sends changes as they come. Of keys a caller hears what policy lets
-// them list at that moment, of the rest what policy lets them know of the agent. To
-// who fell behind the last one is a lock of everything: one may be among what they
-// missed.
+// watchCall sends changes as they come. The caller gets events about keys that policy
+// lets it list at that moment, and other events if policy lets it see the status. A
+// watcher that lagged gets a lock of everything as its last event, because a lock may be
+// among the events that it missed.
 func (a *Agent) watchCall(ctx context.Context, call *varlink.Call) error {
 	var p agentwire.Empty
 	if err := call.Decode(&p); err != nil {
 		return err
 	}
 	r := a.newRequest(ctx)
-	s := a.watch.subscribe(r.mayHear)
+	s := a.watch.subscribe(r.maySee)
 	defer a.watch.unsubscribe(s)
 	pulse := time.NewTicker(watchPulse)
 	defer pulse.Stop()
@@ -130,7 +129,7 @@ func (a *Agent) watchCall(ctx context.Context, call *varlink.Call) error {
 		case <-call.Stopping():
 			return errWatchEnds
 		case <-pulse.C:
-			if err := r.stillThere(); err != nil {
+			if err := r.callerAlive(); err != nil {
 				return err
 			}
 		case e, ok := <-s.events:
@@ -142,7 +141,7 @@ func (a *Agent) watchCall(ctx context.Context, call *varlink.Call) error {
 			if !ok {
 				return errWatchEnds
 			}
-			if !r.mayHear(e) {
+			if !r.maySee(e) {
 				continue
 			}
 			if err := call.Continue(agentwire.WatchReply{What: e.what, Name: e.name, State: e.state}); err != nil {
@@ -152,9 +151,9 @@ func (a *Agent) watchCall(ctx context.Context, call *varlink.Call) error {
 	}
 }
 
-// mayHear reports whether the caller may know of an event. Of a lock of everything
-// whoever it concerns hears, also who may ask nothing of the agent's state.
-func (r *request) mayHear(e event) bool {
+// maySee reports whether the caller may get an event. A lock of all keys goes to every
+// caller whose keys it locks, even if policy does not let the caller see the status.
+func (r *request) maySee(e event) bool {
 	if e.what == "lock" && e.key == nil {
 		return e.user == nil || *e.user == r.conn.peer.UID || r.privileged()
 	}

@@ -29,7 +29,7 @@ func TestLocksAreToldToWhomTheyConcern(t *testing.T) {
 		{"a device, bob", event{what: "device", name: "tpm"}, bob, false},
 	} {
 		r := &request{agent: a, conn: &connection{peer: &peer.Peer{Identity: peer.Identity{UID: c.uid}}}}
-		if got := r.mayHear(c.event); got != c.want {
+		if got := r.maySee(c.event); got != c.want {
 			t.Errorf("%s: may hear %t, want %t", c.about, got, c.want)
 		}
 	}
@@ -75,10 +75,10 @@ func TestLockedMeanwhileIsNoWrongPIN(t *testing.T) {
 		&fault.Error{Kind: fault.Busy, Message: "the key was locked while it was being unlocked"}: "",
 		&unfinished{&fault.Error{Kind: fault.PINRequired}}:                                        "",
 		&fault.Error{Kind: fault.PINRequired, Message: "the PIN is wrong"}:                        "wrong PIN",
-		&noPIN{&fault.Error{Kind: fault.BadRequest, Message: "no PIN"}}:                           "no PIN",
+		&notAPIN{&fault.Error{Kind: fault.BadRequest, Message: "no PIN"}}:                           "no PIN",
 		&fault.Error{Kind: fault.BadRequest, Message: "the slot is taken"}:                        "",
 	} {
-		if got := whyAgain(err); got != want {
+		if got := retryReason(err); got != want {
 			t.Errorf("%v: asked again for %q, want %q", err, got, want)
 		}
 	}

@@ -27,9 +27,8 @@ func (q *Queue) loop() {
 	}
 }
 
-// next takes the item whose turn it is and makes it the running one. Items
-// whose context ended are dropped here, in case their callers have not yet
-// noticed.
+// next takes the item whose turn it is and makes it the running one. It drops items
+// whose context ended and whose callers have not yet noticed.
 func (q *Queue) next() (it *item, stop bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -85,8 +84,7 @@ func smooth(average, sample time.Duration) time.Duration {
 	return average + (sample-average)/8
 }
 
-// defect is what a caller sees of a panic. The cause is for the log on this side
-// of the socket only.
+// defect returns the error of work that panicked. Its cause goes to the agent's log only.
 func defect(cause error) error {
 	return &fault.Error{Kind: fault.Internal, Message: "a defect in the agent stopped this request", Err: cause}
 }

@@ -1,16 +1,17 @@
-// Package queue puts the callers of one device in order. A device does one
+// Package queue shares the time of a device between its callers. A device does one
 // thing at a time; its queue runs the work of many callers on one goroutine,
 // round robin between peers and, within a peer, between its processes, so that
-// nobody who keeps hundreds of requests waiting delays somebody with one by
-// more than one turn per peer.
+// a peer with hundreds of waiting requests delays a peer with one request by
+// one turn only.
 //
-// Start at [New] and [Queue.Do]. What waits is bounded ([Limits]); what comes
-// on top is refused at once with the time after which another try makes sense.
-// Work whose caller has left never starts.
+// Start at [Lanes.Do], for a backend with several devices, or at [Queue.Do], for one.
+// The number of waiting requests is bounded ([Limits]); a request beyond that is
+// rejected at once with the time after which a retry makes sense. Work whose caller has
+// left never starts.
 //
-// The queue cannot take work away from a device that does not answer. Work gets
-// a context that ends when its caller leaves and has to give up by itself; until
-// it does, nothing else runs on this device.
+// The queue cannot take work away from a device that does not answer. Work gets a
+// context that ends when its caller leaves, and has to return by itself; until it
+// returns, nothing else runs on this device.
 package queue
 
 import (
@@ -25,25 +26,25 @@ import (
 
 // Limits bound how many requests wait. Running work does not count.
 //
-// Total is for peers that have something waiting already: one that has nothing is
-// taken in up to twice that, so that a few peers at their limit shut out nobody
-// else. Twice Total is the end for everybody.
+// Total is for peers that have requests waiting already. A peer that has none is
+// accepted up to twice Total, so that a few peers at their limit shut out no other
+// peer. Beyond twice Total every request is rejected.
 type Limits struct {
 	PerPeer int // for one peer; 0 means 256
 	Total   int // for all peers together; 0 means 1024
 }
 
-// Caller is who work is done for. Turns are shared between peers first, then
+// Caller identifies the caller of a request. Turns are shared between peers first, then
 // between the processes of a peer.
 type Caller struct {
 	Peer    string // uid:1000, or unit:x.service where the unit is known
-	Process string // pid and start time, or whatever tells two processes of a peer apart
+	Process string // pid and start time, or another text that differs between the processes of a peer
 }
 
 // Queue owns one device's time. Its methods are safe for concurrent use.
 type Queue struct {
 	limits Limits
-	wake   chan struct{} // holds one token when there may be work
+	wake   chan struct{} // holds one token when work may be waiting
 	idle   chan struct{} // closed when the loop has ended
 
 	mu       sync.Mutex // guards what follows; never held while work runs
@@ -117,7 +118,7 @@ func (q *Queue) enqueue(it *item) error {
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if err := q.refusal(it.caller.Peer); err != nil {
+	if err := q.reject(it.caller.Peer); err != nil {
 		q.counts.refused++
 		return err
 	}
@@ -130,8 +131,8 @@ func (q *Queue) enqueue(it *item) error {
 	return nil
 }
 
-// leave is Do's way out when its context ended. Whoever finds the item in its
-// place first decides whether it runs: the loop or its caller.
+// leave returns Do's error when its context ended. The loop and the caller may both reach
+// for the item now: the one that finds it in its place decides whether it runs.
 func (q *Queue) leave(it *item) error {
 	q.mu.Lock()
 	waited := it.place != nil
@@ -143,7 +144,7 @@ func (q *Queue) leave(it *item) error {
 		return late("the device was busy until the request's deadline", it.ctx.Err())
 	}
 	select {
-	case err := <-it.done: // it ended while we were told to leave
+	case err := <-it.done: // it ended at the same moment
 		return err
 	default:
 		return late("the device did not answer before the request's deadline", it.ctx.Err())
@@ -161,8 +162,8 @@ func late(fact string, cause error) error {
 	return &fault.Error{Kind: fault.Deadline, Message: fact, Err: cause}
 }
 
-// refusal says why nothing more may wait for peer. The caller holds mu.
-func (q *Queue) refusal(peer string) error {
+// reject returns an error when no more requests of peer may wait. The caller holds mu.
+func (q *Queue) reject(peer string) error {
 	mine := 0
 	if p := q.root.children[peer]; p != nil {
 		mine = p.waiting
@@ -171,15 +172,15 @@ func (q *Queue) refusal(peer string) error {
 	case q.stopping:
 		return &fault.Error{Kind: fault.Busy, Message: "the agent is stopping", RetryAfter: time.Second}
 	case mine >= q.limits.PerPeer:
-		return q.busy(fmt.Sprintf("%d of your requests wait for the device already", mine), mine*len(q.root.children))
+		return q.busy(fmt.Sprintf("too many of your requests wait for the device (%d)", mine), mine*len(q.root.children))
 	case mine > 0 && total >= q.limits.Total, total >= 2*q.limits.Total:
-		return q.busy(fmt.Sprintf("%d requests wait for the device already", total), total)
+		return q.busy(fmt.Sprintf("too many requests wait for the device (%d)", total), total)
 	}
 	return nil
 }
 
-// busy estimates that ahead pieces of work come before room is found for one
-// more, and never more than all that wait.
+// busy returns the error for a request that is rejected. Its RetryAfter is the time that
+// ahead pieces of work take, or all that wait if they are fewer.
 func (q *Queue) busy(fact string, ahead int) error {
 	wait := q.service * time.Duration(min(ahead, q.root.waiting))
 	return &fault.Error{
@@ -190,14 +191,14 @@ func (q *Queue) busy(fact string, ahead int) error {
 	}
 }
 
-// What a refused caller is told at the least and at the most.
+// The bounds of RetryAfter for a rejected request.
 const (
 	minRetry = 10 * time.Millisecond
 	maxRetry = 30 * time.Second
 )
 
-// signal tells the loop to look. The caller holds mu or does not; one token is
-// enough however much is waiting.
+// signal wakes the loop. The caller need not hold mu. One token is enough for any number
+// of waiting requests.
 func (q *Queue) signal() {
 	select {
 	case q.wake <- struct{}{}:

@@ -9,15 +9,15 @@ import (
 	"holdfast/internal/fault"
 )
 
-// Stats is what a queue is doing and has done since [New].
+// Stats describes a queue: what waits and runs now, and totals since [New].
 type Stats struct {
 	Waiting int            // requests that wait for their turn
-	Peers   map[string]int // how many of them are whose
+	Peers   map[string]int // the same for each peer
 	Running time.Time      // when the running work started; zero when the device is idle
-	Served  uint64         // work that ran, whatever came of it
+	Served  uint64         // work that ran, failed or not
 	Dropped uint64         // work that never ran because its caller left or the queue closed
-	Refused uint64         // requests that were over a limit
-	Service time.Duration  // how long work takes: an average that forgets
+	Refused uint64         // requests that were rejected
+	Service time.Duration  // how long work takes: a moving average
 }
 
 // Stats returns a snapshot.
@@ -43,13 +43,13 @@ func (q *Queue) Stats() Stats {
 	return s
 }
 
-// stalled is how long work may wait while nothing runs before the loop counts
-// as dead. Picking up work takes microseconds.
+// stalled is how long work may wait while nothing runs before the loop counts as dead.
+// The loop takes microseconds to pick up work.
 const stalled = 2 * time.Second
 
-// Alive is the watchdog's question. It returns an error when the loop no longer
-// picks up work, and nil when the loop is at rest, busy, closed, or held up by a
-// device that does not answer: restarting the agent would not mend a device.
+// Alive returns an error when the loop no longer picks up work, and nil when the loop is
+// idle, busy, closed, or held up by a device that does not answer: a watchdog that
+// restarts the agent would not repair the device.
 func (q *Queue) Alive() error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -69,10 +69,10 @@ func (q *Queue) Alive() error {
 // grace is how long Close waits for cancelled work to notice.
 const grace = 250 * time.Millisecond
 
-// Close refuses new requests, lets those that wait run until ctx ends, then
-// drops the rest and cancels the running one. It returns nil when the loop has
-// ended, and otherwise an error that says since when work has been running: such
-// work still holds the device.
+// Close rejects new requests, lets waiting requests run until ctx ends, then drops the
+// rest and cancels the running one. It returns nil when the loop has ended, and
+// otherwise an error that says since when work has been running: that work still holds
+// the device.
 func (q *Queue) Close(ctx context.Context) error {
 	q.mu.Lock()
 	q.stopping = true
@@ -87,12 +87,12 @@ func (q *Queue) Close(ctx context.Context) error {
 	case <-q.idle:
 		return nil
 	case <-time.After(grace):
-		return fmt.Errorf("work that runs since %s was cancelled and has not returned", since.Format(time.RFC3339))
+		return fmt.Errorf("work that has run since %s was cancelled and has not returned", since.Format(time.RFC3339))
 	}
 }
 
-// abandon drops what waits, which a loop that died may have left too, cancels
-// what runs and returns when that started.
+// abandon drops waiting work, also what a loop that died left behind, cancels running
+// work and returns when it started.
 func (q *Queue) abandon() time.Time {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -4,9 +4,9 @@ import "container/list"
 
 // turn is one level of the round robin: the queue shares its time between
 // peers, a peer between processes, and a process keeps its items in the order
-// in which they came. A child is in its parent's order while it has something
-// waiting or is being served; it leaves both order and map after that, so that
-// callers who have gone cost nothing.
+// in which they came. A child is in its parent's order while it has items waiting or is
+// being served; then it leaves both order and map, so that callers that have gone use
+// no memory.
 type turn struct {
 	parent   *turn
 	name     string
@@ -14,7 +14,7 @@ type turn struct {
 	order    list.List     // of *turn, or of *item in a process
 	place    *list.Element // in the parent's order
 	waiting  int           // items in this turn and below
-	serving  bool          // something of it runs now; it then stands first in the parent's order
+	serving  bool          // one of its items runs now; the turn is then first in the parent's order
 }
 
 func newTurn(parent *turn, name string) *turn {
@@ -23,8 +23,8 @@ func newTurn(parent *turn, name string) *turn {
 	return t
 }
 
-// child returns the child of that name and makes it, last in order, when it is
-// missing. The caller adds an item to it or to a child of it.
+// child returns the child of that name. It adds a missing child, last in order. The
+// caller adds an item to it or to a child of it.
 func (t *turn) child(name string) *turn {
 	if c, ok := t.children[name]; ok {
 		return c
@@ -46,8 +46,8 @@ func (t *turn) add(it *item) *list.Element {
 	return t.order.PushBack(it)
 }
 
-// remove takes an item out of a process, and the process and its peer out of
-// the order when nothing of them is left.
+// remove takes an item out of a process, and the process and its peer out of the order
+// when they have no items left.
 func (t *turn) remove(place *list.Element) {
 	t.order.Remove(place)
 	for up := t; up != nil; up = up.parent {
@@ -64,10 +64,10 @@ func (t *turn) leaveIfDone() {
 	delete(t.parent.children, t.name)
 }
 
-// take removes and returns the next item, nil when none waits. The peer and the
-// process that it came from stay first in their orders until [turn.end]: who
-// arrives while they are served is then served before them, which makes the
-// wait of a caller with one request two turns and not three.
+// take removes and returns the next item, nil when none waits. The peer and the process
+// of the item stay first in their orders until [turn.end]: a caller that arrives
+// meanwhile is then served before them, so that a caller with one request waits two
+// turns and not three.
 func (t *turn) take() *item {
 	if t.waiting == 0 {
 		return nil
