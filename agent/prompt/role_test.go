@@ -16,9 +16,10 @@ import (
 	"syscall"
 	"testing"
 
-	"holdfast/test/role"
-
 	"golang.org/x/sys/unix"
+
+	"holdfast/internal/proc"
+	"holdfast/test/role"
 )
 
 func TestMain(m *testing.M) { role.Main(m, playRole) }
@@ -151,12 +152,12 @@ func subject(t *testing.T, pid int32) Subject {
 	if err != nil {
 		t.Fatal(err)
 	}
-	uid, err := uidOf(pid)
+	uids, err := proc.ReadUIDs(pid)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return Subject{
-		UID: uid, PID: pid, Start: p.start, Verified: true,
+		UID: uids.Effective(), PID: pid, Start: p.start, Verified: true,
 		Key: "alice", Purpose: "tls-client", Operation: "sign-tls-client", Device: "card 12345678",
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strconv"
 
+	"holdfast/internal/proc"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -112,7 +114,7 @@ func sameInstance(p process, t terminal, fd int) error {
 	if err != nil {
 		return problem("the terminal cannot be used", err)
 	}
-	text, err := readProc(p.pid, "mountinfo")
+	text, err := proc.Read(p.pid, "mountinfo")
 	if err != nil {
 		return problem("it cannot be told which terminal the program has", err)
 	}

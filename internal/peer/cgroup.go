@@ -1,6 +1,10 @@
 package peer
 
-import "strings"
+import (
+	"strings"
+
+	"holdfast/internal/proc"
+)
 
 // maxUnitName is systemd's limit (systemd.unit(5)).
 const maxUnitName = 255
@@ -8,7 +12,7 @@ const maxUnitName = 255
 // systemUnit returns the system unit of a process, or "" when there is none or
 // /proc hides the process.
 func systemUnit(pid int32) (string, error) {
-	text, err := readSmall(procPath(pid, "cgroup"))
+	text, err := proc.Read(pid, "cgroup")
 	if err != nil {
 		return "", unlessHidden(err)
 	}

@@ -4,6 +4,8 @@ import (
 	"os"
 	"strings"
 	"unicode"
+
+	"holdfast/internal/proc"
 )
 
 // maxChain bounds how many ancestors a description follows.
@@ -50,7 +52,7 @@ func (p *Peer) Describe() Description {
 }
 
 func executable(pid int32) string {
-	path, err := os.Readlink(procPath(pid, "exe"))
+	path, err := os.Readlink(proc.Path(pid, "exe"))
 	if err != nil {
 		return ""
 	}
@@ -60,12 +62,12 @@ func executable(pid int32) string {
 func chain(pid int32) []Link {
 	var links []Link
 	for pid > 1 && len(links) < maxChain {
-		s, err := readStat(pid)
+		s, err := proc.ReadStat(pid)
 		if err != nil {
 			break
 		}
-		links = append(links, Link{PID: pid, Name: printable(s.name)})
-		pid = s.ppid
+		links = append(links, Link{PID: pid, Name: printable(s.Name)})
+		pid = s.Parent
 	}
 	return links
 }
@@ -73,7 +75,7 @@ func chain(pid int32) []Link {
 // sessionUnit returns the last component of the cgroup's path that looks like a
 // service or scope.
 func sessionUnit(pid int32) string {
-	text, err := readSmall(procPath(pid, "cgroup"))
+	text, err := proc.Read(pid, "cgroup")
 	if err != nil {
 		return ""
 	}

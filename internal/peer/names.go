@@ -6,6 +6,8 @@ import (
 	"sync"
 	"time"
 
+	"holdfast/internal/proc"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -27,6 +29,9 @@ type Names struct {
 	users userTable            // guarded by mu
 	asked map[uint32]askedUser // guarded by mu; answers of the user database
 }
+
+// maxNamesFile is the size of the largest /etc/passwd and /etc/group, in bytes.
+const maxNamesFile = 16 << 20
 
 // userTable is /etc/passwd as it was at one moment.
 type userTable struct {
@@ -156,7 +161,7 @@ type entry struct {
 }
 
 func readEntries(path string, fields int) ([]entry, error) {
-	text, err := readAll(path, maxNamesFile)
+	text, err := proc.ReadFile(path, maxNamesFile)
 	if err != nil {
 		return nil, err
 	}

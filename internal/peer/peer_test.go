@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"testing"
 
+	"holdfast/internal/proc"
 	"holdfast/test/role"
 
 	"golang.org/x/sys/unix"
@@ -35,11 +36,11 @@ func TestFromConnFindsThisProcess(t *testing.T) {
 	if got, want := p.PID, int32(os.Getpid()); got != want {
 		t.Errorf("pid: got %d, want %d", got, want)
 	}
-	self, err := readStat(int32(os.Getpid()))
+	self, err := proc.ReadStat(int32(os.Getpid()))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, want := p.StartTime, self.start; got != want || got == 0 {
+	if got, want := p.StartTime, self.Start; got != want || got == 0 {
 		t.Errorf("start time: got %d, want %d", got, want)
 	}
 	if p.UnitRacy {

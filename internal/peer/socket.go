@@ -9,6 +9,8 @@ import (
 	"sync"
 	"unsafe"
 
+	"holdfast/internal/proc"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -56,9 +58,12 @@ func pidfdByPID(cred *unix.Ucred) (int, error) {
 	if err != nil {
 		return -1, fmt.Errorf("pidfd_open: %w", err)
 	}
-	uid, err := effectiveUID(cred.Pid)
-	if err == nil && uid != cred.Uid {
-		err = fmt.Errorf("process %d now has uid %d: %w", cred.Pid, uid, ErrGone)
+	uids, err := proc.ReadUIDs(cred.Pid)
+	switch {
+	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ESRCH):
+		err = ErrGone
+	case err == nil && uids.Effective() != cred.Uid:
+		err = fmt.Errorf("process %d now has uid %d: %w", cred.Pid, uids.Effective(), ErrGone)
 	}
 	if err == nil {
 		err = alive(pidfd)
@@ -125,7 +130,7 @@ type overflowUID struct {
 func (o *overflowUID) is(uid uint32) bool {
 	o.once.Do(func() {
 		o.uid = OverflowUID
-		text, err := readSmall("/proc/sys/kernel/overflowuid")
+		text, err := proc.ReadFile("/proc/sys/kernel/overflowuid", proc.MaxFile)
 		if n, perr := strconv.ParseUint(strings.TrimSpace(string(text)), 10, 32); err == nil && perr == nil {
 			o.uid = uint32(n)
 		}

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"holdfast/internal/fault"
+	"holdfast/internal/proc"
 )
 
 // maxDescriptors bounds how many descriptors of a process are looked at. A process
@@ -97,7 +98,7 @@ func OwnerUID(client, server netip.AddrPort) (uint32, error) {
 // hasDescriptor reports whether a process has the socket with this inode open. It
 // fails when it has not been found among some limit descriptors, and there are more.
 func hasDescriptor(pid int32, inode uint32, limit int) (bool, error) {
-	directory, err := os.Open(procPath(pid, "fd"))
+	directory, err := os.Open(proc.Path(pid, "fd"))
 	if err != nil {
 		return false, closedTo(pid, err)
 	}

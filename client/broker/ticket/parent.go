@@ -10,6 +10,7 @@ import (
 
 	"holdfast/internal/fault"
 	"holdfast/internal/peer"
+	"holdfast/internal/proc"
 )
 
 // directly is the hint for plugins that are not run by the program that connects.
@@ -44,11 +45,11 @@ func parentOf(p *peer.Peer) (*process, error) {
 	if err := notInit(child); err != nil {
 		return nil, err
 	}
-	pidfd, err := unix.PidfdOpen(int(child.ppid), 0)
+	pidfd, err := unix.PidfdOpen(int(child.Parent), 0)
 	if err != nil {
-		return nil, unreadable("the plugin's parent", child.ppid, err)
+		return nil, unreadable("the plugin's parent", child.Parent, err)
 	}
-	parent := &process{pidfd: pidfd, Process: Process{UID: p.UID, PID: child.ppid}, holders: map[*Holder]bool{}}
+	parent := &process{pidfd: pidfd, Process: Process{UID: p.UID, PID: child.Parent}, holders: map[*Holder]bool{}}
 	if err := parent.inspect(p, child); err != nil {
 		parent.close()
 		return nil, err
@@ -57,27 +58,27 @@ func parentOf(p *peer.Peer) (*process, error) {
 }
 
 // childOf returns what /proc says of the plugin itself, which lives.
-func childOf(p *peer.Peer) (stat, error) {
-	child, err := readStat(p.PID)
+func childOf(p *peer.Peer) (proc.Stat, error) {
+	child, err := proc.ReadStat(p.PID)
 	if err != nil {
-		return stat{}, unreadable("the plugin", p.PID, err)
+		return proc.Stat{}, unreadable("the plugin", p.PID, err)
 	}
 	if err := p.Alive(); err != nil {
-		return stat{}, unreadable("the plugin", p.PID, err)
+		return proc.Stat{}, unreadable("the plugin", p.PID, err)
 	}
-	if child.start != p.StartTime {
-		return stat{}, denied("mount /proc without hidepid, or let the broker read it",
+	if child.Start != p.StartTime {
+		return proc.Stat{}, denied("mount /proc without hidepid, or let the broker read it",
 			"the start time of the plugin (process %d) cannot be told", p.PID)
 	}
 	return child, nil
 }
 
-func notInit(child stat) error {
+func notInit(child proc.Stat) error {
 	switch {
-	case child.ppid <= 0:
+	case child.Parent <= 0:
 		return denied("the plugin and its parent have to be in the broker's pid namespace",
 			"the plugin's parent is in another pid namespace")
-	case child.ppid == 1:
+	case child.Parent == 1:
 		return denied(directly, "the plugin's parent has ended, or is init")
 	}
 	return nil
@@ -85,16 +86,16 @@ func notInit(child stat) error {
 
 // inspect fills in what /proc says of the parent and refuses what cannot be the
 // process that ran the plugin.
-func (p *process) inspect(plugin *peer.Peer, child stat) error {
-	own, err := readStat(p.PID)
+func (p *process) inspect(plugin *peer.Peer, child proc.Stat) error {
+	own, err := proc.ReadStat(p.PID)
 	if err != nil {
 		return unreadable("the plugin's parent", p.PID, err)
 	}
-	uids, err := readUIDs(p.PID)
+	uids, err := proc.ReadUIDs(p.PID)
 	if err != nil {
 		return unreadable("the plugin's parent", p.PID, err)
 	}
-	p.name, p.Start = printable(own.name), own.start
+	p.name, p.Start = printable(own.Name), own.Start
 	p.Unit = sharedUnit(plugin, p.PID)
 	if err := p.fits(own, child, uids); err != nil {
 		return err
@@ -103,7 +104,7 @@ func (p *process) inspect(plugin *peer.Peer, child stat) error {
 	if err != nil {
 		return err
 	}
-	if again.ppid != p.PID {
+	if again.Parent != p.PID {
 		return denied(directly, "the plugin's parent ended while the plugin asked")
 	}
 	if err := p.alive(); err != nil {
@@ -113,13 +114,13 @@ func (p *process) inspect(plugin *peer.Peer, child stat) error {
 }
 
 // fits refuses parents that have not run the plugin, or not for themselves.
-func (p *process) fits(own, child stat, uids [4]uint32) error {
+func (p *process) fits(own, child proc.Stat, uids proc.UIDs) error {
 	switch {
-	case own.flags&kernelThread != 0:
+	case own.Flags&proc.KernelThread != 0:
 		return denied(directly, "the plugin's parent is the kernel")
-	case own.start > child.start:
+	case own.Start > child.Start:
 		return denied(directly, "the plugin's parent, %d %s, started after it", p.PID, p.name)
-	case own.session != child.session:
+	case own.Session != child.Session:
 		return denied(directly, "the plugin's parent, %d %s, is in another session: it has adopted the plugin", p.PID, p.name)
 	}
 	for _, uid := range uids {
@@ -137,8 +138,8 @@ func sharedUnit(plugin *peer.Peer, parent int32) string {
 	if plugin.Unit == "" {
 		return ""
 	}
-	theirs, err1 := readProc(plugin.PID, "cgroup")
-	its, err2 := readProc(parent, "cgroup")
+	theirs, err1 := proc.Read(plugin.PID, "cgroup")
+	its, err2 := proc.Read(parent, "cgroup")
 	if err1 != nil || err2 != nil || !bytes.Equal(theirs, its) {
 		return ""
 	}

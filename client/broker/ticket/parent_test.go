@@ -3,12 +3,12 @@ package ticket
 import (
 	"errors"
 	"os"
-	"os/exec"
 	"strings"
 	"testing"
 
 	"holdfast/internal/fault"
 	"holdfast/internal/peer"
+	"holdfast/internal/proc"
 	"holdfast/test/role"
 )
 
@@ -29,11 +29,11 @@ func TestParentIsWhoRanThePlugin(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	own, err := readStat(kubectl.Pid())
+	own, err := proc.ReadStat(kubectl.Pid())
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := Process{UID: uint32(os.Geteuid()), PID: kubectl.Pid(), Start: own.start, Unit: p.Unit}
+	want := Process{UID: uint32(os.Geteuid()), PID: kubectl.Pid(), Start: own.Start, Unit: p.Unit}
 	if got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
@@ -69,8 +69,8 @@ func TestAdoptedPlugin(t *testing.T) {
 	second := start(t, "subreaper", "forked="+path, "wait")
 	p = identify(t, l)
 	role.Until(t, "the process in between to end", func() bool {
-		st, err := readStat(p.PID)
-		return err == nil && st.ppid == second.Pid()
+		st, err := proc.ReadStat(p.PID)
+		return err == nil && st.Parent == second.Pid()
 	})
 	got, err := Parent(p)
 	if err != nil || got.PID != second.Pid() {
@@ -99,20 +99,20 @@ func TestParentOfAnotherUser(t *testing.T) {
 }
 
 func TestFits(t *testing.T) {
-	good := stat{name: "kubectl", ppid: 7, session: 7, start: 100}
-	child := stat{name: "plugin", ppid: 9, session: 7, start: 100}
-	uids := [4]uint32{5, 5, 5, 5}
+	good := proc.Stat{Name: "kubectl", Parent: 7, Session: 7, Start: 100}
+	child := proc.Stat{Name: "plugin", Parent: 9, Session: 7, Start: 100}
+	uids := proc.UIDs{5, 5, 5, 5}
 	cases := []struct {
 		name, fact string
-		change     func(own, child *stat, uids *[4]uint32)
+		change     func(own, child *proc.Stat, uids *proc.UIDs)
 	}{
-		{"kernel thread", "is the kernel", func(own, _ *stat, _ *[4]uint32) { own.flags = kernelThread | 1 }},
-		{"started after", "started after it", func(own, _ *stat, _ *[4]uint32) { own.start = 101 }},
-		{"another session", "another session", func(_, child *stat, _ *[4]uint32) { child.session = 8 }},
-		{"real uid", "uid 0", func(_, _ *stat, uids *[4]uint32) { uids[0] = 0 }},
-		{"effective uid", "uid 0", func(_, _ *stat, uids *[4]uint32) { uids[1] = 0 }},
-		{"saved uid", "uid 0", func(_, _ *stat, uids *[4]uint32) { uids[2] = 0 }},
-		{"filesystem uid", "uid 0", func(_, _ *stat, uids *[4]uint32) { uids[3] = 0 }},
+		{"kernel thread", "is the kernel", func(own, _ *proc.Stat, _ *proc.UIDs) { own.Flags = proc.KernelThread | 1 }},
+		{"started after", "started after it", func(own, _ *proc.Stat, _ *proc.UIDs) { own.Start = 101 }},
+		{"another session", "another session", func(_, child *proc.Stat, _ *proc.UIDs) { child.Session = 8 }},
+		{"real uid", "uid 0", func(_, _ *proc.Stat, uids *proc.UIDs) { uids[0] = 0 }},
+		{"effective uid", "uid 0", func(_, _ *proc.Stat, uids *proc.UIDs) { uids[1] = 0 }},
+		{"saved uid", "uid 0", func(_, _ *proc.Stat, uids *proc.UIDs) { uids[2] = 0 }},
+		{"filesystem uid", "uid 0", func(_, _ *proc.Stat, uids *proc.UIDs) { uids[3] = 0 }},
 	}
 	p := &process{Process: Process{UID: 5, PID: 9}, name: "kubectl"}
 	if err := p.fits(good, child, uids); err != nil {
@@ -123,8 +123,8 @@ func TestFits(t *testing.T) {
 		c.change(&own, &child, &uids)
 		t.Run(c.name, func(t *testing.T) { wantDenied(t, p.fits(own, child, uids), c.fact, "") })
 	}
-	wantDenied(t, notInit(stat{ppid: 0}), "another pid namespace", "")
-	wantDenied(t, notInit(stat{ppid: 1}), "is init", "")
+	wantDenied(t, notInit(proc.Stat{Parent: 0}), "another pid namespace", "")
+	wantDenied(t, notInit(proc.Stat{Parent: 1}), "is init", "")
 }
 
 // The plugin's parent ends, and the plugin is given another, while the broker looks.
@@ -138,7 +138,7 @@ func TestParentThatChanges(t *testing.T) {
 	}
 	former := start(t, "say=ready", "wait")
 	former.Line()
-	child.ppid, child.start = former.Pid(), 1<<60
+	child.Parent, child.Start = former.Pid(), 1<<60
 	stale := &process{Process: Process{UID: p.UID, PID: former.Pid()}, pidfd: -1}
 	wantDenied(t, stale.inspect(p, child), "ended while the plugin asked", "")
 }
@@ -148,67 +148,8 @@ func TestUnreadableIsDenied(t *testing.T) {
 	wantDenied(t, unreadable("the plugin", 7, peer.ErrGone), "has ended", "")
 }
 
-func TestParseStat(t *testing.T) {
-	tail := " S 7 6 5 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 12345 1 2\n"
-	for name, text := range map[string]string{
-		"plain": "9 (sh)" + tail, "parentheses": "9 (a) S 1 (b)" + tail, "newline": "9 (a\n) b)" + tail,
-	} {
-		got, err := parseStat([]byte(text))
-		if err != nil || got.ppid != 7 || got.session != 5 || got.start != 12345 || got.flags != 4194560 {
-			t.Errorf("%s: got %+v, %v", name, got, err)
-		}
-	}
-	for _, text := range []string{"", "9", "9 (a", "9 )(" + tail, "9 (a) S 7", "9 (a) S x 6 5 0 -1 1 1 2 3 4 5 6 7 8 20 0 1 0 9 1"} {
-		if got, err := parseStat([]byte(text)); err == nil {
-			t.Errorf("%q: got %+v, want an error", text, got)
-		}
-	}
-}
-
-func TestParseUIDs(t *testing.T) {
-	got, err := parseUIDs([]byte("Name:\tUid: x\nUmask:\t0022\nUid:\t1\t2\t3\t4\nGid:\t9\t9\t9\t9\n"))
-	if want := [4]uint32{1, 2, 3, 4}; err != nil || got != want {
-		t.Errorf("got %v, %v, want %v", got, err, want)
-	}
-	for _, text := range []string{"", "Uid:\t1\t2\t3\n", "Uid:\t1\t2\t3\t-4\n", " Uid:\t1\t2\t3\t4\n"} {
-		if got, err := parseUIDs([]byte(text)); err == nil {
-			t.Errorf("%q: got %v, want an error", text, got)
-		}
-	}
-}
-
 func TestPrintable(t *testing.T) {
 	if got, want := printable("a\x1b[2J\n\u00e9"), "a?[2J?\u00e9"; got != want {
 		t.Errorf("got %q, want %q", got, want)
-	}
-}
-
-func FuzzParseStat(f *testing.F) {
-	seeds := []string{"1 (a) S 7 6 5 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 12345 1 2\n", "1 ()) ", "Uid:\t1\t2\t3\t4\n", ""}
-	if len(seeds) == 0 {
-		f.Fatal("no seeds")
-	}
-	for _, s := range seeds {
-		f.Add([]byte(s))
-	}
-	f.Fuzz(func(t *testing.T, text []byte) {
-		if s, err := parseStat(text); err == nil && !strings.Contains(string(text), "("+s.name+")") {
-			t.Errorf("got name %q from %q", s.name, text)
-		}
-		if uids, err := parseUIDs(text); err != nil && uids != [4]uint32{} && !strings.Contains(string(text), "Uid:") {
-			t.Errorf("got %v from %q", uids, text)
-		}
-	})
-}
-
-// The real /proc as other programs read it.
-func TestReadUIDsOfARealProcess(t *testing.T) {
-	text, err := exec.Command("sh", "-c", "echo $PPID; id -u").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	uids, err := readUIDs(int32(os.Getpid()))
-	if err != nil || uids != [4]uint32{uint32(os.Getuid()), uint32(os.Geteuid()), uint32(os.Geteuid()), uint32(os.Geteuid())} {
-		t.Errorf("got %v, %v; id says %s", uids, err, text)
 	}
 }

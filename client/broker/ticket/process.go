@@ -1,11 +1,8 @@
 package ticket
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-	"os"
-	"strconv"
 	"strings"
 	"sync"
 	"unicode"
@@ -14,112 +11,6 @@ import (
 
 	"holdfast/internal/peer"
 )
-
-// kernelThread is PF_KTHREAD of the kernel's include/linux/sched.h, in field 9 of
-// proc_pid_stat(5).
-const kernelThread = 0x00200000
-
-// stat is what this package needs of /proc/PID/stat.
-type stat struct {
-	name    string // the program's name as it set it; any bytes
-	ppid    int32
-	session int32
-	flags   uint64
-	start   uint64
-}
-
-// parseStat reads /proc/PID/stat (proc_pid_stat(5)). The program's name may hold
-// anything, parentheses too, so the fields are counted from the last parenthesis.
-func parseStat(text []byte) (stat, error) {
-	open, end := bytes.IndexByte(text, '('), bytes.LastIndexByte(text, ')')
-	if open < 0 || end < open {
-		return stat{}, errors.New("stat: no program name")
-	}
-	fields := bytes.Fields(text[end+1:]) // the first of them is field 3
-	if len(fields) < 20 {
-		return stat{}, fmt.Errorf("stat: %d fields after the program name", len(fields))
-	}
-	ppid, err1 := strconv.ParseInt(string(fields[4-3]), 10, 32)
-	session, err2 := strconv.ParseInt(string(fields[6-3]), 10, 32)
-	flags, err3 := strconv.ParseUint(string(fields[9-3]), 10, 64)
-	start, err4 := strconv.ParseUint(string(fields[22-3]), 10, 64)
-	if err := errors.Join(err1, err2, err3, err4); err != nil {
-		return stat{}, fmt.Errorf("stat: %w", err)
-	}
-	return stat{
-		name: string(text[open+1 : end]), ppid: int32(ppid), session: int32(session), flags: flags, start: start,
-	}, nil
-}
-
-func readStat(pid int32) (stat, error) {
-	text, err := readProc(pid, "stat")
-	if err != nil {
-		return stat{}, err
-	}
-	return parseStat(text)
-}
-
-// parseUIDs reads the line "Uid: real effective saved filesystem" of
-// /proc/PID/status (proc_pid_status(5)). The kernel escapes newlines in the
-// program's name, which comes before it.
-func parseUIDs(status []byte) (uids [4]uint32, err error) {
-	for line := range bytes.Lines(status) {
-		rest, found := bytes.CutPrefix(line, []byte("Uid:"))
-		if !found {
-			continue
-		}
-		fields := bytes.Fields(rest)
-		if len(fields) != len(uids) {
-			break
-		}
-		for i, f := range fields {
-			uid, err := strconv.ParseUint(string(f), 10, 32)
-			if err != nil {
-				return uids, fmt.Errorf("status: uid: %w", err)
-			}
-			uids[i] = uint32(uid)
-		}
-		return uids, nil
-	}
-	return uids, errors.New("status: no line of uids")
-}
-
-// readUIDs returns the uids of a process. The owner of /proc/PID would be cheaper
-// but is root for processes that are not dumpable.
-func readUIDs(pid int32) ([4]uint32, error) {
-	text, err := readProc(pid, "status")
-	if err != nil {
-		return [4]uint32{}, err
-	}
-	return parseUIDs(text)
-}
-
-// readProc reads a file of /proc/PID. os.ReadFile would ask the poller about each,
-// which /proc always refuses: five system calls more, for each run of a plugin.
-func readProc(pid int32, file string) ([]byte, error) {
-	fd, err := unix.Open(procPath(pid, file), unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, &os.PathError{Op: "open", Path: procPath(pid, file), Err: err}
-	}
-	defer unix.Close(fd)
-	var text []byte
-	for part := make([]byte, 4096); ; {
-		n, err := unix.Read(fd, part)
-		switch {
-		case errors.Is(err, unix.EINTR):
-		case err != nil:
-			return nil, &os.PathError{Op: "read", Path: procPath(pid, file), Err: err}
-		case n == 0:
-			return text, nil
-		default:
-			text = append(text, part[:n]...)
-		}
-	}
-}
-
-func procPath(pid int32, file string) string {
-	return "/proc/" + strconv.Itoa(int(pid)) + "/" + file
-}
 
 // printable makes a program's name fit for one line on a terminal.
 func printable(s string) string {
