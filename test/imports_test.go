@@ -78,6 +78,21 @@ var rules = []rule{
 		only:  []string{},
 	},
 	{
+		why:   "text from elsewhere is made printable in programs of every size: the standard library alone",
+		rooms: []string{"internal/printable"},
+		only:  []string{},
+	},
+	{
+		why:   "what /proc says decides who a caller is: it is read by system calls alone",
+		rooms: []string{"internal/proc"},
+		only:  []string{xsys + "/unix"},
+	},
+	{
+		why:   "configuration is read in one strict way, which knows the YAML library and nothing of what the words mean",
+		rooms: []string{"internal/strictyaml"},
+		only:  []string{yaml},
+	},
+	{
 		why:   "a process and its files are made safe before anything else is known",
 		rooms: []string{"internal/guard"},
 		only:  []string{xsys + "/unix"},
@@ -96,7 +111,7 @@ var rules = []rule{
 		why:   "a kubectl command waits for the plugin's start: it is small, and opens the broker's socket alone",
 		rooms: []string{"client/holdfast-exec-plugin", "client/execcredential"},
 		only: []string{
-			"internal/varlink", "internal/dial", "internal/fault", "internal/brokerwire", "client/execcredential", xsys + "/unix",
+			"internal/varlink", "internal/dial", "internal/fault", "internal/brokerwire", "internal/printable", "client/execcredential", xsys + "/unix",
 		},
 		reach: []string{"net/http/...", "crypto/tls/...", "crypto/x509/..."},
 	},
@@ -118,12 +133,12 @@ var rules = []rule{
 	{
 		why:   "an exchange turns a way to sign in into a credential; it does not know which key signs",
 		rooms: []string{"client/exchange/..."},
-		only:  []string{},
+		only:  []string{"internal/printable"},
 	},
 	{
 		why:   "tickets are about processes and sockets, and nothing that can be talked into more",
 		rooms: []string{"client/broker/ticket"},
-		only:  []string{"internal/keys", "internal/fault", "internal/peer", "internal/proc", xsys + "/unix"},
+		only:  []string{"internal/keys", "internal/fault", "internal/peer", "internal/proc", "internal/printable", xsys + "/unix"},
 	},
 	{
 		why:   "varlink is for any program to copy or import",
@@ -133,7 +148,7 @@ var rules = []rule{
 	{
 		why:   "the caller is identified before anything else runs, by system calls alone",
 		rooms: []string{"internal/peer"},
-		only:  []string{"internal/proc", xsys + "/unix"},
+		only:  []string{"internal/proc", "internal/printable", xsys + "/unix"},
 	},
 	{
 		why:   "policy and configuration are read and decided without a device, a socket or a clock of their own",

@@ -12,6 +12,7 @@ import (
 	"holdfast/client/execcredential"
 	"holdfast/internal/brokerwire"
 	"holdfast/internal/dial"
+	"holdfast/internal/printable"
 	"holdfast/internal/varlink"
 )
 
@@ -110,7 +111,7 @@ func (b *broker) ask(ctx context.Context, conn *varlink.Conn, p brokerwire.GetCr
 		got = r.Credential
 		if got == nil && r.Waiting != "" && r.Waiting != said {
 			said = r.Waiting
-			fmt.Fprintf(b.stderr, "holdfast: waiting: %s\n", printable(said))
+			fmt.Fprintf(b.stderr, "holdfast: waiting: %s\n", printable.Line(said))
 			limit.extend(waiting)
 		}
 		return nil

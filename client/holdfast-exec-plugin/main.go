@@ -28,6 +28,7 @@ import (
 	"time"
 
 	"holdfast/client/execcredential"
+	"holdfast/internal/printable"
 )
 
 // The exit codes, which client-go counts as the label code of
@@ -112,21 +113,9 @@ func report(stderr io.Writer, err error) int {
 	f := &failure{code: exitFailed, fact: err.Error()}
 	errors.As(err, &f)
 	if f.hint != "" {
-		fmt.Fprintf(stderr, "holdfast: error: %s; hint: %s\n", printable(f.fact), printable(f.hint))
+		fmt.Fprintf(stderr, "holdfast: error: %s; hint: %s\n", printable.Line(f.fact), printable.Line(f.hint))
 	} else {
-		fmt.Fprintf(stderr, "holdfast: error: %s\n", printable(f.fact))
+		fmt.Fprintf(stderr, "holdfast: error: %s\n", printable.Line(f.fact))
 	}
 	return f.code
-}
-
-// printable keeps what others wrote from moving the cursor or making a line of
-// its own.
-func printable(s string) string {
-	clean := []rune(s)
-	for i, r := range clean {
-		if r < ' ' || r >= 0x7f && r < 0xa0 || r == '\u2028' || r == '\u2029' || r >= '\u202a' && r <= '\u202e' || r >= '\u2066' && r <= '\u2069' {
-			clean[i] = '?'
-		}
-	}
-	return string(clean)
 }

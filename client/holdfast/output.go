@@ -8,10 +8,11 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
-	"unicode"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
+
+	clean "holdfast/internal/printable"
 )
 
 func jsonFlag(cmd *cobra.Command, to *bool) {
@@ -40,16 +41,9 @@ func table(w io.Writer, rows ...[]string) error {
 	return t.Flush()
 }
 
-// printable replaces what could move the cursor or hide text in a terminal:
-// names in certificates and paths are other people's.
-func printable(s string) string {
-	return strings.Map(func(r rune) rune {
-		if r == '\n' || unicode.IsPrint(r) {
-			return r
-		}
-		return unicode.ReplacementChar
-	}, s)
-}
+// printable makes text from elsewhere fit for a terminal; it may have several
+// lines.
+func printable(s string) string { return clean.Lines(s) }
 
 // fold breaks text into lines of at most width bytes, where words are shorter.
 func fold(text string, width int) string {

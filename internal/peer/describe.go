@@ -3,8 +3,8 @@ package peer
 import (
 	"os"
 	"strings"
-	"unicode"
 
+	"holdfast/internal/printable"
 	"holdfast/internal/proc"
 )
 
@@ -56,7 +56,7 @@ func executable(pid int32) string {
 	if err != nil {
 		return ""
 	}
-	return printable(path)
+	return printable.Line(path)
 }
 
 func chain(pid int32) []Link {
@@ -66,7 +66,7 @@ func chain(pid int32) []Link {
 		if err != nil {
 			break
 		}
-		links = append(links, Link{PID: pid, Name: printable(s.Name)})
+		links = append(links, Link{PID: pid, Name: printable.Line(s.Name)})
 		pid = s.Parent
 	}
 	return links
@@ -85,14 +85,5 @@ func sessionUnit(pid int32) string {
 			unit = name
 		}
 	}
-	return printable(unit)
-}
-
-func printable(s string) string {
-	return strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) {
-			return '?'
-		}
-		return r
-	}, s)
+	return printable.Line(unit)
 }

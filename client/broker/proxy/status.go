@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
-	"unicode"
 
 	"holdfast/client/broker/upstream"
 	"holdfast/client/profile"
+	"holdfast/internal/printable"
 )
 
 var _ Pools = (*upstream.Pools)(nil)
@@ -51,7 +51,7 @@ func writeStatus(w http.ResponseWriter, path string, r *refusal) {
 	if r.hint != "" {
 		message += "; " + r.hint
 	}
-	message = printable(message)
+	message = printable.Line(message)
 	if discovers(path) {
 		warn(w.Header(), message)
 	}
@@ -68,16 +68,6 @@ func writeStatus(w http.ResponseWriter, path string, r *refusal) {
 	}
 	w.WriteHeader(r.code)
 	w.Write(append(body, '\n')) // to a client that may be gone
-}
-
-// printable replaces what could move the cursor of a terminal or hide text there.
-func printable(text string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) {
-			return r
-		}
-		return unicode.ReplacementChar
-	}, text)
 }
 
 // warn adds what kubectl prints beside an answer.

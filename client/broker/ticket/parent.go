@@ -10,6 +10,7 @@ import (
 
 	"holdfast/internal/fault"
 	"holdfast/internal/peer"
+	"holdfast/internal/printable"
 	"holdfast/internal/proc"
 )
 
@@ -95,7 +96,7 @@ func (p *process) inspect(plugin *peer.Peer, child proc.Stat) error {
 	if err != nil {
 		return unreadable("the plugin's parent", p.PID, err)
 	}
-	p.name, p.Start = printable(own.Name), own.Start
+	p.name, p.Start = printable.Line(own.Name), own.Start
 	p.Unit = sharedUnit(plugin, p.PID)
 	if err := p.fits(own, child, uids); err != nil {
 		return err

@@ -147,9 +147,3 @@ func TestUnreadableIsDenied(t *testing.T) {
 	wantDenied(t, unreadable("the plugin", 7, errors.New("no")), "cannot be told", "/proc/7")
 	wantDenied(t, unreadable("the plugin", 7, peer.ErrGone), "has ended", "")
 }
-
-func TestPrintable(t *testing.T) {
-	if got, want := printable("a\x1b[2J\n\u00e9"), "a?[2J?\u00e9"; got != want {
-		t.Errorf("got %q, want %q", got, want)
-	}
-}

@@ -3,24 +3,12 @@ package ticket
 import (
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
-	"unicode"
 
 	"golang.org/x/sys/unix"
 
 	"holdfast/internal/peer"
 )
-
-// printable makes a program's name fit for one line on a terminal.
-func printable(s string) string {
-	return strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) {
-			return '?'
-		}
-		return r
-	}, s)
-}
 
 // A process is one that holds tickets: the pidfd names it for good.
 type process struct {

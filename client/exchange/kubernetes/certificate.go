@@ -32,7 +32,7 @@ func (e *DecisionError) Error() string {
 		if why == "" {
 			why = e.Reason
 		}
-		text += ": " + printable(why)
+		text += ": " + oneLine(why)
 	}
 	return text
 }
@@ -126,7 +126,7 @@ func (c *Client) create(ctx context.Context, r CertificateRequest, o *signingReq
 		told, made = r.Found, signingRequest{}
 		err = c.get(ctx, requestsPath+"/"+url.PathEscape(r.Once), &made)
 		if err == nil && !sameRequest(&made, o) {
-			err = fmt.Errorf("%s is there already and asks for something else", printable(r.Once))
+			err = fmt.Errorf("%s is there already and asks for something else", oneLine(r.Once))
 		}
 	}
 	if err == nil && !isName(made.Metadata.Name) {

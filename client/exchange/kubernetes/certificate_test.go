@@ -109,7 +109,7 @@ func TestForbiddenWatch(t *testing.T) {
 }
 
 func TestDecisions(t *testing.T) {
-	for decision, want := range map[string]string{apiserver.Deny: "was denied: not \ufffd[31mtoday", apiserver.Fail: "failed: not"} {
+	for decision, want := range map[string]string{apiserver.Deny: "was denied: not ?[31mtoday", apiserver.Fail: "failed: not"} {
 		server, c, _ := start(t)
 		server.Change(func(c *apiserver.Conduct) { c.Decision, c.Message = decision, "not \x1b[31mtoday\n" })
 		csr, _ := request(t, alice())

@@ -133,7 +133,7 @@ func TestAnswersThatAreNone(t *testing.T) {
 		"an unknown code":         {answers{code: 599}, "answered 599"},
 		"too much":                {answers{code: 201, body: strings.Repeat(" ", maxBody+1)}, "longer than"},
 		"nobody":                  {answers{code: 201, body: "{}"}, "names nobody"},
-		"a status for a terminal": {answers{code: 403, body: `{"kind":"Status","message":"a\u001b[2Jb\nc"}`}, "a\ufffd[2Jb c"},
+		"a status for a terminal": {answers{code: 403, body: `{"kind":"Status","message":"a\u001b[2Jb\nc"}`}, "a?[2Jb c"},
 		"a long status":           {answers{code: 403, body: `{"kind":"Status","message":"` + strings.Repeat("ä", 5000) + `"}`}, "ää…"},
 	}
 	for name, test := range tests {

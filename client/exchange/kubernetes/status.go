@@ -8,7 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
+
+	"holdfast/internal/printable"
 )
 
 // StatusError is a Kubernetes Status that says why a request failed, or an HTTP
@@ -45,7 +46,7 @@ func newStatusError(response *http.Response, body []byte) *StatusError {
 	var s status
 	kind, _, _ := mime.ParseMediaType(response.Header.Get("Content-Type")) // an unreadable one is no JSON
 	if kind == "application/json" && json.Unmarshal(body, &s) == nil && s.Kind == "Status" {
-		e.Reason, e.Message = printable(s.Reason), printable(s.Message)
+		e.Reason, e.Message = oneLine(s.Reason), oneLine(s.Message)
 		if e.After == 0 && s.Details != nil && s.Details.RetryAfterSeconds > 0 {
 			e.After = time.Duration(s.Details.RetryAfterSeconds) * time.Second
 		}
@@ -69,16 +70,10 @@ func retryAfter(h http.Header, now time.Time) time.Duration {
 // maxText is how much of a server's message is shown, in bytes.
 const maxText = 1000
 
-// printable makes another's text fit for one line of a terminal.
-func printable(text string) string {
+// oneLine makes another's text fit for one line of a terminal.
+func oneLine(text string) string {
 	if len(text) > maxText {
 		text = strings.ToValidUTF8(text[:maxText], "") + "…"
 	}
-	text = strings.Join(strings.Fields(text), " ")
-	return strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) {
-			return r
-		}
-		return unicode.ReplacementChar
-	}, text)
+	return printable.Line(strings.Join(strings.Fields(text), " "))
 }

@@ -44,7 +44,7 @@ func checkCertificate(data, request []byte, usages []string, now time.Time) ([][
 		return nil, unfit("", "is for another key")
 	case !sameSubject(asked.Subject, leaf.Subject):
 		return nil, unfit("the signer issues for subjects of its own choice; is it the right one?",
-			"is for %s, not for %s", printable(leaf.Subject.String()), printable(asked.Subject.String()))
+			"is for %s, not for %s", oneLine(leaf.Subject.String()), oneLine(asked.Subject.String()))
 	case leaf.IsCA:
 		return nil, unfit("", "is a CA's")
 	case slices.Contains(usages, usageClient) && !slices.Contains(leaf.ExtKeyUsage, x509.ExtKeyUsageClientAuth):

@@ -18,7 +18,7 @@ func (c *Client) await(ctx context.Context, made signingRequest) ([]byte, error)
 		certificate, err = w.next(ctx)
 	}
 	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
-		return nil, &PendingError{Name: printable(w.name), Approved: w.approved, Last: w.last, Err: ctx.Err()}
+		return nil, &PendingError{Name: oneLine(w.name), Approved: w.approved, Last: w.last, Err: ctx.Err()}
 	}
 	return certificate, err
 }
@@ -82,11 +82,11 @@ func (w *waiting) tolerate(err error) error {
 	case answered.Code == http.StatusTooManyRequests || answered.Code >= 500:
 		return nil
 	}
-	return fmt.Errorf("certificate signing request %s: %w", printable(w.name), err)
+	return fmt.Errorf("certificate signing request %s: %w", oneLine(w.name), err)
 }
 
 func (w *waiting) gone() error {
-	return &DecisionError{Name: printable(w.name), Condition: conditionFailed, Message: "it was deleted before a certificate was issued"}
+	return &DecisionError{Name: oneLine(w.name), Condition: conditionFailed, Message: "it was deleted before a certificate was issued"}
 }
 
 // outcome returns the certificate of a request that has one, and an error for one
@@ -98,7 +98,7 @@ func (w *waiting) outcome(o signingRequest) ([]byte, error) {
 	for _, condition := range o.Status.Conditions {
 		switch condition.Type {
 		case conditionDenied, conditionFailed:
-			return nil, &DecisionError{Name: printable(w.name), Condition: condition.Type, Reason: condition.Reason, Message: condition.Message}
+			return nil, &DecisionError{Name: oneLine(w.name), Condition: condition.Type, Reason: condition.Reason, Message: condition.Message}
 		case conditionApproved:
 			w.approved = true
 		}
