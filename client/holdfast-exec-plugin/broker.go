@@ -16,39 +16,39 @@ import (
 	"holdfast/internal/varlink"
 )
 
-// How long the whole run may take: usually, and once the broker has said that it
-// waits for something, such as a person's touch.
+// The timeouts of the whole run: the usual one, and the one from the moment at
+// which the broker says that it waits, for a touch or another thing.
 const (
-	patience = 10 * time.Second
-	waiting  = 60 * time.Second
+	timeout        = 10 * time.Second
+	waitingTimeout = 60 * time.Second
 )
 
-// A broker that is being restarted is back within a second. Each try waits twice
-// as long as the one before.
+// The plugin connects again while the broker may be restarting, which takes less
+// than a second. Each backoff is twice as long as the one before.
 const (
-	absence  = time.Second
-	firstTry = 25 * time.Millisecond
+	restartTime  = time.Second
+	firstBackoff = 25 * time.Millisecond
 )
 
-// broker asks the broker.
+// A broker is the plugin's side of the connection to the broker.
 type broker struct {
-	path    string // of its socket; empty for the usual places
+	path    string // of the broker's socket; empty for the usual places
 	stderr  io.Writer
 	started time.Time
 }
 
-// credential asks until there is an answer or time is up. ctx ends, by cancel,
-// when time is up.
+// credential asks until the broker answers or the timeout, which calls cancel, has
+// passed.
 func (b *broker) credential(ctx context.Context, cancel context.CancelFunc, o options, r execcredential.Request) (*brokerwire.Credential, error) {
 	service := dial.Broker()
 	if b.path == "" {
 		b.path = service.Path()
 	}
 	b.started = time.Now()
-	limit := &deadline{timer: time.AfterFunc(patience, cancel)}
-	limit.seconds.Store(int64(patience / time.Second))
+	limit := &deadline{timer: time.AfterFunc(timeout, cancel)}
+	limit.seconds.Store(int64(timeout / time.Second))
 	defer limit.timer.Stop()
-	for pause := firstTry; ; pause *= 2 {
+	for backoff := firstBackoff; ; backoff *= 2 {
 		conn, err := service.Connect(ctx, b.path)
 		var got *brokerwire.Credential
 		if err == nil {
@@ -59,35 +59,35 @@ func (b *broker) credential(ctx context.Context, cancel context.CancelFunc, o op
 		case err == nil:
 			return got, nil
 		case ctx.Err() != nil:
-			return nil, &failure{exitUnreachable, fmt.Sprintf("the broker gave no answer within %d s", limit.seconds.Load()), "`holdfast status` shows what it waits for; its log says more"}
-		case !lost(err) || time.Since(b.started) > absence:
+			return nil, &failure{exitUnreachable, fmt.Sprintf("the broker gave no answer within %d s", limit.seconds.Load()), "`holdfast status` shows what the broker waits for; its log says more"}
+		case !lost(err) || time.Since(b.started) > restartTime:
 			return nil, explain(err)
 		}
-		time.Sleep(pause)
+		time.Sleep(backoff)
 	}
 }
 
-// deadline is when the run is given up.
+// A deadline is the time at which the run ends.
 type deadline struct {
 	timer   *time.Timer
 	seconds atomic.Int64
 }
 
-// extend lets the run take longer, from now on.
+// extend moves the deadline to that long from now.
 func (d *deadline) extend(to time.Duration) {
 	d.seconds.Store(int64(to / time.Second))
 	d.timer.Reset(to)
 }
 
-// lost reports whether there is reason to hope that the broker is only being
-// restarted. Asking again does no harm: the broker keeps what it has minted.
+// lost reports whether the broker may be restarting. Asking again does no harm: the
+// broker keeps the credentials that it has minted.
 func lost(err error) bool {
 	var unreachable *dial.UnreachableError
 	return errors.Is(err, varlink.ErrConnectionLost) || errors.As(err, &unreachable) && unreachable.Err != nil
 }
 
-// parameters is what the broker is asked. It is told what the client says of its
-// cluster, and holds it against the profile.
+// parameters returns the parameters of the call. The broker compares the client's
+// cluster with the profile's.
 func parameters(o options, r execcredential.Request) brokerwire.GetCredentialParameters {
 	p := brokerwire.GetCredentialParameters{Profile: o.profile, Mode: o.mode, Unauthorized: r.Unauthorized}
 	if c := r.Cluster; c != nil && o.mode != brokerwire.ModeProxy {
@@ -99,7 +99,7 @@ func parameters(o options, r execcredential.Request) brokerwire.GetCredentialPar
 	return p
 }
 
-// ask makes one call. What the broker waits for is told to the person, once.
+// ask makes one call. It tells the user once what the broker waits for.
 func (b *broker) ask(ctx context.Context, conn *varlink.Conn, p brokerwire.GetCredentialParameters, limit *deadline) (*brokerwire.Credential, error) {
 	var got *brokerwire.Credential
 	said := ""
@@ -112,7 +112,7 @@ func (b *broker) ask(ctx context.Context, conn *varlink.Conn, p brokerwire.GetCr
 		if got == nil && r.Waiting != "" && r.Waiting != said {
 			said = r.Waiting
 			fmt.Fprintf(b.stderr, "holdfast: waiting: %s\n", printable.Line(said))
-			limit.extend(waiting)
+			limit.extend(waitingTimeout)
 		}
 		return nil
 	})

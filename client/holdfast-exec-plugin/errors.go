@@ -11,17 +11,18 @@ import (
 
 	"holdfast/internal/brokerwire"
 	"holdfast/internal/dial"
+	"holdfast/internal/fault"
 	"holdfast/internal/varlink"
 )
 
-// code gives each kind of error of the broker its exit code; all others fail.
-func code(kind string) int {
+// code returns the exit code for a kind of error.
+func code(kind fault.Kind) int {
 	switch kind {
-	case "Denied":
+	case fault.Denied:
 		return exitDenied
-	case "PINRequired", "PINBlocked", "TouchTimeout", "ConfirmationRequired":
+	case fault.PINRequired, fault.PINBlocked, fault.TouchTimeout, fault.ConfirmationRequired:
 		return exitPerson
-	case "AgentUnreachable":
+	case brokerwire.AgentUnreachable:
 		return exitUnreachable
 	}
 	return exitFailed
@@ -38,8 +39,8 @@ func explain(err error) error {
 		return &failure{exitUnreachable, unreachable.Reason, withoutSudo(unreachable.Hint)}
 	case errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
 		return &failure{
-			exitDenied, fmt.Sprintf("the broker does not talk to uid %d", os.Getuid()),
-			withoutSudo("its policy names who may; or it was restarted at this moment, then try again"),
+			exitDenied, fmt.Sprintf("the broker rejects uid %d", os.Getuid()),
+			withoutSudo("the broker's policy names the users that it serves; if the broker was restarted just now, try again"),
 		}
 	case errors.Is(err, varlink.ErrConnectionLost):
 		return &failure{exitUnreachable, "the broker closed the connection before it answered", "its log says why"}
@@ -47,8 +48,8 @@ func explain(err error) error {
 	return err
 }
 
-// withoutSudo returns the hint for who runs kubectl with sudo(8), as a user whose
-// broker this is not; else the other one.
+// withoutSudo returns a hint about sudo(8) when kubectl runs through it, as a user
+// that the broker does not serve, and the given hint otherwise.
 func withoutSudo(hint string) string {
 	if by := os.Getenv("SUDO_UID"); by != "" && by != strconv.Itoa(os.Getuid()) {
 		return "run kubectl without sudo: the broker of uid " + by + " serves nobody else"
@@ -56,15 +57,20 @@ func withoutSudo(hint string) string {
 	return hint
 }
 
-// fromBroker explains what the broker answered.
+// fromBroker explains the broker's error. One of a kind that a later broker has
+// added is shown too.
 func fromBroker(e *varlink.Error) error {
-	kind, ours := strings.CutPrefix(e.Name, brokerwire.Interface+".")
 	var p struct {
-		Message, Hint, Parameter string
+		fault.Parameters
+		Parameter string // of an error of varlink's own
 	}
 	_ = json.Unmarshal(e.Parameters, &p) // what is missing from the parameters is missing from the text
-	if !ours || p.Message == "" {
-		return &failure{exitFailed, fmt.Sprintf("the broker answered %.80q %.80q", e.Name, p.Parameter), "it may be of another age than this program: `holdfast status` shows its version"}
+	if p.Message == "" || !strings.HasPrefix(e.Name, brokerwire.Interface+".") {
+		return &failure{
+			exitFailed, fmt.Sprintf("the broker answered %.80q %.80q", e.Name, p.Parameter),
+			"the broker may be a different version from this program: `holdfast status` shows its version",
+		}
 	}
+	kind, _ := brokerwire.KindOf(e.Name)
 	return &failure{code(kind), p.Message, p.Hint}
 }

@@ -1,5 +1,5 @@
 // Command holdfast-exec-plugin is a Kubernetes credential plugin: kubectl and
-// every other program that uses client-go run it to learn how to sign in. It asks
+// every other program that uses client-go run it to get a credential. It asks
 // the holdfast broker, prints one ExecCredential, and ends.
 //
 // Start at [run]. The kubeconfig says how it is run:
@@ -13,9 +13,9 @@
 //	      args: [--profile, prod]
 //	      interactiveMode: Never
 //
-// It opens the broker's socket and nothing else, reads no standard input, writes
-// no file, and prints either the whole answer or nothing. client-go waits for it
-// without a limit of its own, so it sets itself one.
+// The program opens only the broker's socket, reads no standard input, writes no
+// file, and prints either the whole answer or nothing. client-go waits for it
+// without a timeout, so the program has its own.
 package main
 
 import (
@@ -37,8 +37,8 @@ const (
 	exitDone        = 0
 	exitFailed      = 1
 	exitUsage       = 2
-	exitUnreachable = 3 // there is no broker, or no agent behind it
-	exitDenied      = 4 // policy says no, or the kubeconfig is about another cluster
+	exitUnreachable = 3 // no broker answers, or the broker finds no agent
+	exitDenied      = 4 // the policy denies it, or the kubeconfig is about another cluster
 	exitPerson      = 5 // a person is needed: PIN, touch, confirmation
 )
 
@@ -46,12 +46,12 @@ const (
 var version string
 
 func main() {
-	// What follows runs for a few milliseconds, and a collection costs one of them.
+	// The program runs for a few milliseconds, and a garbage collection takes one.
 	debug.SetGCPercent(-1)
 	os.Exit(run(os.Args[1:], os.Getenv(execcredential.Variable), os.Stdout, os.Stderr))
 }
 
-// A failure is why there is no credential: one fact, one hint, the exit code.
+// A failure says why there is no credential: one fact, one hint, the exit code.
 type failure struct {
 	code int
 	fact string
@@ -60,8 +60,8 @@ type failure struct {
 
 func (f *failure) Error() string { return f.fact }
 
-// run does what the command is for and returns its exit code. Nothing is on
-// stdout unless it is 0.
+// run runs the command and returns its exit code. It writes to stdout only when
+// the code is 0.
 func run(args []string, info string, stdout, stderr io.Writer) int {
 	if err := harden(); err != nil {
 		return report(stderr, err)
@@ -108,7 +108,7 @@ func credential(o options, info string, stderr io.Writer) ([]byte, error) {
 	}, time.Now())
 }
 
-// report tells the person, on one line, and returns the exit code.
+// report writes one line for the user and returns the exit code.
 func report(stderr io.Writer, err error) int {
 	f := &failure{code: exitFailed, fact: err.Error()}
 	errors.As(err, &f)

@@ -32,11 +32,11 @@ Example: what kubectl does
 // options is the command line.
 type options struct {
 	profile, mode, socket string
-	text                  string // what to print instead of doing anything
+	text                  string // help or version to print; empty otherwise
 }
 
-// parse reads the command line. The flag package would do, at the cost of a tenth
-// of this program's whole run.
+// parse reads the command line. The flag package would take a tenth of this
+// program's whole run.
 func parse(args []string) (options, error) {
 	o := options{mode: brokerwire.ModeProxy}
 	for len(args) > 0 {

@@ -170,7 +170,8 @@ func TestErrors(t *testing.T) {
 		"agent":            {broker("AgentUnreachable", "no agent", "h"), exitUnreachable, "no agent"},
 		"upstream":         {broker("Upstream", "connection refused", ""), exitFailed, "connection refused"},
 		"two lines":        {broker("Internal", "a\nb\x1b[2J", ""), exitFailed, "a?b?[2J"},
-		"a later kind":     {broker("OnFire", "", ""), exitFailed, "OnFire"},
+		"a later kind":     {broker("OnFire", "it burns", "h"), exitFailed, "it burns; hint: h"},
+		"a kind alone":     {broker("OnFire", "", ""), exitFailed, "OnFire"},
 		"later parameters": {varlink.NewError(varlink.InvalidParameter, "parameter", "cluster"), exitFailed, "cluster"},
 	}
 	for name, c := range cases {

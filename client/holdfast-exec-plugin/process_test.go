@@ -18,7 +18,7 @@ import (
 	"holdfast/test/daemon"
 )
 
-// someone is a uid that nobody has.
+// someone is a uid that no user has.
 const someone = 4711
 
 func ownerOf(t *testing.T, path string) uint32 {
@@ -118,7 +118,7 @@ func TestOpensTheSocketAlone(t *testing.T) {
 }
 
 // While it waits, nobody of its uid can read its memory, and it leaves no core.
-// Then a broker that hangs costs the person ten seconds and no more.
+// A broker that hangs costs the user ten seconds and no more.
 func TestHungBroker(t *testing.T) {
 	asked, release := make(chan struct{}), make(chan struct{})
 	dir := daemon.Dir(t)
@@ -144,7 +144,7 @@ func TestHungBroker(t *testing.T) {
 	}
 	select {
 	case <-asked:
-	case <-time.After(patience):
+	case <-time.After(timeout):
 		t.Fatalf("it did not ask: %s", &stderr)
 	}
 	limits, err := os.ReadFile(fmt.Sprintf("/proc/%d/limits", cmd.Process.Pid))
