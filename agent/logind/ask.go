@@ -9,7 +9,7 @@ import (
 
 // call calls a method of logind, of the one that the signals so far are about.
 func (w *watch) call(ctx context.Context, path dbus.ObjectPath, result any, method string, args ...any) error {
-	ctx, cancel := context.WithTimeout(ctx, callPatience)
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	return w.conn.Object(w.owner, path).CallWithContext(ctx, method, 0, args...).Store(result)
 }
@@ -25,7 +25,7 @@ func (w *watch) property(ctx context.Context, path dbus.ObjectPath, name string,
 // inhibit has logind wait with the next sleep until release. Without it PINs may
 // be in memory while the machine sleeps, and are forgotten when it is awake.
 func (w *watch) inhibit(ctx context.Context) {
-	fd, err := takeInhibitor(ctx, w.sockets)
+	fd, err := takeInhibitor(ctx, w.address)
 	if err != nil {
 		w.options.Log.Debug("sleep cannot be delayed", "error", err)
 		return

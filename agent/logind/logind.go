@@ -14,9 +14,11 @@ package logind
 
 import (
 	"context"
-	"errors"
 	"log/slog"
+	"os"
 	"time"
+
+	"holdfast/internal/bus"
 )
 
 // What can happen.
@@ -56,13 +58,14 @@ func Follow(ctx context.Context, o Options, locked func(Event)) {
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
+	address := bus.System(os.Getenv)
+	if _, err := bus.Sockets(address); err != nil {
+		o.Log.Warn("sleep and screen locks are not followed", "error", err)
+		return
+	}
 	for pause := firstPause; ; pause = min(2*pause, maxPause) {
-		there, err := o.once(ctx, locked)
+		there, err := o.once(ctx, address, locked)
 		if ctx.Err() != nil {
-			return
-		}
-		if errors.Is(err, errNotLocal) {
-			o.Log.Warn("sleep and screen locks are not followed", "error", err)
 			return
 		}
 		if there {
@@ -79,12 +82,8 @@ func Follow(ctx context.Context, o Options, locked func(Event)) {
 
 // once follows one connection to the bus to its end. there is set when there was
 // one.
-func (o Options) once(ctx context.Context, locked func(Event)) (there bool, err error) {
-	sockets, err := busSockets()
-	if err != nil {
-		return false, err
-	}
-	w, err := connect(ctx, sockets)
+func (o Options) once(ctx context.Context, address string, locked func(Event)) (there bool, err error) {
+	w, err := connect(ctx, address)
 	if err != nil {
 		return false, err
 	}

@@ -77,7 +77,7 @@ func TestBusThatNeverAnswers(t *testing.T) {
 		}
 		defer conn.Close()
 	}
-	f.until("it is said", func() bool { return strings.Contains(f.log.String(), "authenticate to the system bus") })
+	f.until("it is said", func() bool { return strings.Contains(f.log.String(), "the bus does not answer: authenticate") })
 	f.stop()
 	l.Close()
 }

@@ -15,9 +15,8 @@ type watch struct {
 	options Options
 	locked  func(Event)
 	conn    *dbus.Conn
-	cancel  context.CancelFunc // ends the connection
 	inbox   *inbox
-	sockets []string // where the bus is
+	address string // of the bus
 
 	owner     string   // logind's unique name, as far as the signals have been handled; empty when there is none
 	inhibitor *os.File // keeps the machine from sleeping as long as it is open; nil when there is none
@@ -26,7 +25,6 @@ type watch struct {
 func (w *watch) close() {
 	w.release()
 	w.conn.Close()
-	w.cancel()
 }
 
 // follow handles signals until the connection or ctx ends.

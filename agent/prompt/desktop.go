@@ -2,9 +2,11 @@ package prompt
 
 import (
 	"context"
-	"path/filepath"
+	"time"
 
 	"github.com/godbus/dbus/v5"
+
+	"holdfast/internal/bus"
 )
 
 // The systemd manager of a user (org.freedesktop.systemd1(5)).
@@ -12,6 +14,9 @@ const (
 	systemd1     = "org.freedesktop.systemd1"
 	systemd1Path = "/org/freedesktop/systemd1"
 )
+
+// busLimit bounds each conversation on the bus.
+const busLimit = 2 * time.Second
 
 // sessionVariables is what a program needs to find the desktop.
 var sessionVariables = []string{
@@ -49,7 +54,7 @@ func (p *Prompter) variables() variables {
 // (systemctl --user import-environment), and no longer the agent.
 func (p *Prompter) session(ctx context.Context) variables {
 	own := p.variables()
-	own.findBus()
+	own.set("DBUS_SESSION_BUS_ADDRESS", bus.Session(own.get))
 	if own.graphical() {
 		return own
 	}
@@ -66,6 +71,8 @@ func (p *Prompter) session(ctx context.Context) variables {
 	return theirs
 }
 
+func (v variables) get(name string) string { return v[name] }
+
 func (v variables) graphical() bool { return v["DISPLAY"] != "" || v["WAYLAND_DISPLAY"] != "" }
 
 // locale returns what says how characters are written, as setlocale(3) has it.
@@ -78,19 +85,11 @@ func (v variables) locale() string {
 	return ""
 }
 
-// findBus fills in where the session's bus is when nobody has said so, as systemd
-// has it (file-hierarchy(7)).
-func (v variables) findBus() {
-	if dir := v["XDG_RUNTIME_DIR"]; dir != "" && v["DBUS_SESSION_BUS_ADDRESS"] == "" {
-		v.set("DBUS_SESSION_BUS_ADDRESS", "unix:path="+filepath.Join(dir, "bus"))
-	}
-}
-
 // managerEnvironment returns the environment of the user's systemd manager.
 func managerEnvironment(ctx context.Context, address string, uid uint32) (variables, error) {
 	ctx, cancel := context.WithTimeout(ctx, busLimit)
 	defer cancel()
-	conn, err := dialBus(ctx, address, uid)
+	conn, err := bus.Dial(ctx, address, bus.Options{UID: uid})
 	if err != nil {
 		return nil, err
 	}

@@ -9,6 +9,8 @@ import (
 
 	"github.com/godbus/dbus/v5"
 	"golang.org/x/sys/unix"
+
+	"holdfast/internal/bus"
 )
 
 // The desktop's notification service (Desktop Notifications Specification 1.2,
@@ -89,7 +91,7 @@ func (p *Prompter) show(ctx context.Context, s Subject) error {
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
 	slow := time.AfterFunc(busLimit, end)
-	conn, err := dialBus(life, session["DBUS_SESSION_BUS_ADDRESS"], p.uid)
+	conn, err := bus.Dial(life, session["DBUS_SESSION_BUS_ADDRESS"], bus.Options{UID: p.uid})
 	slow.Stop()
 	if err != nil {
 		return err

@@ -89,8 +89,6 @@ func onDesktop(dirs ...string) *Prompter {
 	return p
 }
 
-func (v variables) get(name string) string { return v[name] }
-
 // daemon returns a caller without a terminal.
 func daemon(t *testing.T, env ...string) Subject {
 	t.Helper()

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"holdfast/internal/bus"
 )
 
 var background = context.Background()
@@ -103,13 +105,13 @@ func TestPanic(t *testing.T) {
 	}
 }
 
+// A bus that is not at a Unix socket of this machine is not used, and none is started.
 func TestBusAddresses(t *testing.T) {
-	for address, ok := range map[string]bool{
-		"unix:path=/run/user/7/bus": true, "unix:abstract=/tmp/x,guid=0;unix:path=/y": true,
-		"": false, "autolaunch:": false, "tcp:host=127.0.0.1,port=1": false, "unixexec:path=/bin/sh": false, "unix:path=/x;tcp:host=h": false, "disabled:": false,
+	for _, address := range []string{
+		"", "autolaunch:", "tcp:host=127.0.0.1,port=1", "unixexec:path=/bin/sh", "unix:path=/x;tcp:host=h", "disabled:",
 	} {
-		err := checkBus(address)
-		if (err == nil) != ok || err != nil && !errors.Is(err, ErrNoService) {
+		t.Setenv("DBUS_SESSION_BUS_ADDRESS", address)
+		if _, err := New().Get(t.Context(), "name"); !errors.Is(err, ErrNoService) || !errors.Is(err, bus.ErrAddress) {
 			t.Errorf("%q: %v", address, err)
 		}
 	}

@@ -84,25 +84,3 @@ func TestBusOfAnotherUser(t *testing.T) {
 		}
 	}
 }
-
-func FuzzSocketOf(f *testing.F) {
-	seeds := map[string]string{
-		"unix:path=/run/user/1/bus": "/run/user/1/bus", "unix:guid=1,path=/tmp/a%20b": "/tmp/a b", "unix:abstract=x": "@x",
-		"unix:path=relative": "", "unix:abstract=": "", "unix:tmpdir=/tmp": "", "unix:path=%zz": "", "": "",
-	}
-	if len(seeds) == 0 {
-		f.Fatal("no seeds")
-	}
-	for address, want := range seeds {
-		f.Add(address)
-		if got, err := socketOf(address); got != want || (err == nil) != (want != "") {
-			f.Errorf("%q is %q, %v, want %q", address, got, err, want)
-		}
-	}
-	f.Fuzz(func(t *testing.T, address string) {
-		name, err := socketOf(address)
-		if err == nil && !strings.HasPrefix(name, "/") && !strings.HasPrefix(name, "@") {
-			t.Errorf("%q is %q", address, name)
-		}
-	})
-}

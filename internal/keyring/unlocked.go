@@ -10,6 +10,8 @@ import (
 
 	"github.com/godbus/dbus/v5"
 	gokeyring "github.com/zalando/go-keyring"
+
+	"holdfast/internal/bus"
 )
 
 // The names of freedesktop.org's Secret Service API, version 0.2.
@@ -29,10 +31,7 @@ const (
 // unlocked, with a dialog if need be, and wait for the person without an end.
 func unlocked(ctx context.Context, name string, call func() ([]byte, error)) ([]byte, error) {
 	address := os.Getenv("DBUS_SESSION_BUS_ADDRESS")
-	if err := checkBus(address); err != nil {
-		return nil, err
-	}
-	if err := checkListeners(ctx, address, uint32(os.Geteuid())); err != nil {
+	if err := bus.Check(ctx, address, uint32(os.Geteuid())); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNoService, err)
 	}
 	conn, err := dbus.SessionBus() // which go-keyring will use as well
@@ -47,20 +46,6 @@ func unlocked(ctx context.Context, name string, call func() ([]byte, error)) ([]
 		return nil, err
 	}
 	return call()
-}
-
-// checkBus wants the address of a bus that is reached without a network, and
-// without starting anything (D-Bus specification, "Server Addresses").
-func checkBus(address string) error {
-	if address == "" {
-		return fmt.Errorf("%w: there is no session bus", ErrNoService)
-	}
-	for a := range strings.SplitSeq(address, ";") {
-		if a != "" && !strings.HasPrefix(a, "unix:") {
-			return fmt.Errorf("%w: the session bus is not at a Unix socket", ErrNoService)
-		}
-	}
-	return nil
 }
 
 // secretService asks the Secret Service what no person need be asked for.
