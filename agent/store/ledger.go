@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
-	"strconv"
 	"time"
 )
 
@@ -20,8 +19,6 @@ type ledger struct {
 
 // maxLedger is the largest ledger, in bytes: more keys than a device can serve.
 const maxLedger = 4 << 20
-
-func (k id) String() string { return strconv.FormatUint(uint64(k.owner), 10) + "/" + k.name }
 
 func (s *Store) ledgerPath() string { return filepath.Join(s.dir, "ledger.json") }
 

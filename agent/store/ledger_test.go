@@ -70,7 +70,7 @@ func TestDamagedLedger(t *testing.T) {
 
 func TestOlderGenerationIsSetAside(t *testing.T) {
 	s, _ := stocked(t)
-	path := s.path(id{1000, "web"})
+	path := s.keys.path(id{1000, "web"})
 	old, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)

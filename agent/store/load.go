@@ -20,18 +20,21 @@ import (
 func (s *Store) Reload() error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
-	l := loader{store: s, records: map[id]Record{}, sealed: map[id]Sealed{}}
+	l := loader{store: s}
 	l.loadLedger()
-	for _, sh := range []shelf{l.keyShelf(), l.sealedShelf()} {
-		if err := l.walk(sh); err != nil {
-			return fmt.Errorf("load %s: %w", filepath.Base(sh.root), err)
-		}
+	keys, err := load(&l, &s.keys)
+	if err != nil {
+		return err
+	}
+	sealed, err := load(&l, &s.sealed)
+	if err != nil {
+		return err
 	}
 	s.ledger, s.ledgerFault = l.ledger, l.ledgerFault
 	slices.SortFunc(l.problems, func(a, b Problem) int { return cmp.Compare(a.Path, b.Path) })
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.records, s.sealed, s.problems = l.records, l.sealed, l.problems
+	s.keys.records, s.sealed.records, s.problems = keys, sealed, l.problems
 	return nil
 }
 
@@ -40,26 +43,23 @@ type loader struct {
 	store       *Store
 	ledger      ledger
 	ledgerFault error
-	records     map[id]Record
-	sealed      map[id]Sealed
 	problems    []Problem
 }
 
-// A shelf is the directory of one kind of record, with a directory of each owner.
-type shelf struct {
-	root     string
-	optional bool                          // it is made with the first record
-	is       string                        // what a record is of
-	good     func(data []byte) error       // whether a file's content is such a record
-	take     func(data []byte, k id) error // keeps such a record, if it is the one of k
+// walk is the part of a pass over the directory that loads one shelf.
+type walk[R record[R]] struct {
+	*loader
+	shelf   *shelf[R]
+	records map[id]R
 }
 
-func (l *loader) keyShelf() shelf {
-	return shelf{
-		root: l.store.keysPath(), is: "key",
-		good: func(data []byte) error { _, err := parse(data); return err },
-		take: l.record,
+// load returns the usable records of a shelf.
+func load[R record[R]](l *loader, h *shelf[R]) (map[id]R, error) {
+	w := walk[R]{l, h, map[id]R{}}
+	if err := w.owners(); err != nil {
+		return nil, fmt.Errorf("load %s: %w", filepath.Base(h.root), err)
 	}
+	return w.records, nil
 }
 
 // loadLedger goes on without a ledger that cannot be used: keys sign, PINs are
@@ -76,25 +76,26 @@ func (l *loader) loadLedger() {
 	}
 }
 
-func (l *loader) walk(sh shelf) error {
-	entries, err := os.ReadDir(sh.root)
-	if errors.Is(err, fs.ErrNotExist) && sh.optional {
+// owners loads the directory of each owner.
+func (w *walk[R]) owners() error {
+	entries, err := os.ReadDir(w.shelf.root)
+	if errors.Is(err, fs.ErrNotExist) && !w.shelf.keys {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
 	for _, e := range entries {
-		path := filepath.Join(sh.root, e.Name())
+		path := filepath.Join(w.shelf.root, e.Name())
 		uid, err := parseUID(e.Name())
 		if err == nil {
 			err = checkDirectory(path)
 		}
 		if err != nil {
-			l.setAside(Problem{Path: path, Reason: err.Error()})
+			w.setAside(Problem{Path: path, Reason: err.Error()})
 			continue
 		}
-		if err := l.owner(sh, path, uid); err != nil {
+		if err := w.owner(path, uid); err != nil {
 			return err
 		}
 	}
@@ -112,21 +113,21 @@ func parseUID(name string) (uint32, error) {
 
 // owner loads one owner's directory: first out of the way what interrupted
 // writes left, because a second name of a record makes it unusable.
-func (l *loader) owner(sh shelf, dir string, uid uint32) error {
+func (w *walk[R]) owner(dir string, uid uint32) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return err
 	}
 	for _, e := range entries {
 		if strings.HasPrefix(e.Name(), ".") {
-			l.leftover(sh, dir, e.Name())
+			w.leftover(dir, e.Name())
 		}
 	}
 	for _, e := range entries {
 		if strings.HasPrefix(e.Name(), ".") {
 			continue
 		}
-		l.file(sh, filepath.Join(dir, e.Name()), uid)
+		w.file(filepath.Join(dir, e.Name()), uid)
 	}
 	return nil
 }
@@ -134,74 +135,74 @@ func (l *loader) owner(sh shelf, dir string, uid uint32) error {
 // leftover removes what an interrupted write of ours left. It keeps the previous
 // version of a record unless the record itself is good: then it may be all that
 // there is.
-func (l *loader) leftover(sh shelf, dir, base string) {
+func (w *walk[R]) leftover(dir, base string) {
 	path := filepath.Join(dir, base)
 	name, isNew := strings.CutSuffix(base, ".json"+incoming)
 	name, isOld := strings.CutSuffix(name, ".json"+outgoing)
 	name = strings.TrimPrefix(name, ".")
 	info, err := os.Lstat(path)
 	if err != nil || !isNew && !isOld || keys.CheckName(name) != nil || !info.Mode().IsRegular() {
-		l.setAside(Problem{Path: path, Reason: "not a file of this agent"})
+		w.setAside(Problem{Path: path, Reason: "not a file of this agent"})
 		return
 	}
 	record := filepath.Join(dir, name+".json")
-	if isOld && !l.sameOrGood(sh, path, record) {
-		l.setAside(Problem{Path: path, Reason: "the previous version of a record that is missing or cannot be used"})
+	if isOld && !w.sameOrGood(path, record) {
+		w.setAside(Problem{Path: path, Reason: "the previous version of a record that is missing or cannot be used"})
 		return
 	}
-	if err := clear(l.store.disk, path); err != nil {
-		l.setAside(Problem{Path: path, Reason: "left by an interrupted write: " + err.Error()})
+	if err := clear(w.store.disk, path); err != nil {
+		w.setAside(Problem{Path: path, Reason: "left by an interrupted write: " + err.Error()})
 	}
 }
 
 // sameOrGood reports whether nothing is lost without the file old.
-func (l *loader) sameOrGood(sh shelf, old, record string) bool {
+func (w *walk[R]) sameOrGood(old, record string) bool {
 	a, errA := os.Lstat(old)
 	b, errB := os.Lstat(record)
 	if errA == nil && errB == nil && os.SameFile(a, b) {
 		return true
 	}
-	data, err := read(l.store.disk, record, MaxRecord)
+	data, err := read(w.store.disk, record, MaxRecord)
 	if err == nil {
-		err = sh.good(data)
+		_, err = w.shelf.parse(data)
 	}
 	return err == nil
 }
 
 // file loads one record or sets the file aside.
-func (l *loader) file(sh shelf, path string, uid uint32) {
+func (w *walk[R]) file(path string, uid uint32) {
 	name, isRecord := strings.CutSuffix(filepath.Base(path), ".json")
 	if !isRecord || keys.CheckName(name) != nil {
-		l.setAside(Problem{Path: path, Reason: "the file's name is not that of a " + sh.is})
+		w.setAside(Problem{Path: path, Reason: "the file's name is not that of a " + w.shelf.kind})
 		return
 	}
-	data, err := read(l.store.disk, path, MaxRecord)
+	data, err := read(w.store.disk, path, MaxRecord)
 	if err == nil {
-		err = sh.take(data, id{uid, name})
+		err = w.take(data, id{uid, name})
 	}
 	if err == nil {
 		return
 	}
 	p := Problem{Path: path, Reason: err.Error()}
-	if sh.root == l.store.keysPath() {
+	if w.shelf.keys {
 		p.Owner, p.Name = uid, name
 	}
-	l.setAside(p)
+	w.setAside(p)
 }
 
-// record takes the record of a key.
-func (l *loader) record(data []byte, k id) error {
-	r, err := parse(data)
+// take keeps the record in data if it is that of k and the newest.
+func (w *walk[R]) take(data []byte, k id) error {
+	r, err := w.shelf.parse(data)
 	if err != nil {
 		return err
 	}
-	if r.Name != k.name || r.Owner.UID != k.owner {
-		return fmt.Errorf("the record of key %q of uid %d", r.Name, r.Owner.UID)
+	if got := r.id(); got != k {
+		return fmt.Errorf("the record of %s %q of uid %d", w.shelf.kind, got.name, got.owner)
 	}
-	if err := l.newest(k.String(), r.Generation); err != nil {
+	if err := w.newest(w.shelf.ledgerName(k), r.generation()); err != nil {
 		return err
 	}
-	l.records[k] = r
+	w.records[k] = r
 	return nil
 }
 

@@ -182,7 +182,7 @@ func TestOwnersDirectoryOfOthers(t *testing.T) {
 	if err := s.Create(good("web")); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Chmod(filepath.Dir(s.path(id{1000, "web"})), 0o755); err != nil {
+	if err := os.Chmod(filepath.Dir(s.keys.path(id{1000, "web"})), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	s = reopen(t, s)
@@ -219,7 +219,7 @@ func TestInterruptedWrites(t *testing.T) {
 				t.Fatal(err)
 			}
 			r, _ := s.Get(1000, "web")
-			if err := c.make(s.path(id{1000, "web"}), r); err != nil {
+			if err := c.make(s.keys.path(id{1000, "web"}), r); err != nil {
 				t.Fatal(err)
 			}
 			s = reopen(t, s)
@@ -237,7 +237,7 @@ func TestPreviousVersionOutlivesADamagedOne(t *testing.T) {
 	if err := s.Create(good("web")); err != nil {
 		t.Fatal(err)
 	}
-	path := s.path(id{1000, "web"})
+	path := s.keys.path(id{1000, "web"})
 	old := sibling(path, outgoing)
 	if err := errors.Join(os.Rename(path, old), os.WriteFile(path, nil, 0o600)); err != nil {
 		t.Fatal(err)
@@ -290,7 +290,7 @@ func TestReload(t *testing.T) {
 	if names(s) != "other web" || len(s.Problems()) != 1 {
 		t.Errorf("keys %q and %d problems, want other, web and one problem", names(s), len(s.Problems()))
 	}
-	if err := os.Rename(s.keysPath(), s.keysPath()+"-away"); err != nil {
+	if err := os.Rename(s.keys.root, s.keys.root+"-away"); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Reload(); err == nil {

@@ -98,36 +98,21 @@ func common(a, b []byte) int {
 	return n
 }
 
+func (r Record) id() id             { return id{r.Owner.UID, r.Name} }
+func (r Record) generation() uint64 { return r.Generation }
+
 // parse reads and checks a record.
 func parse(data []byte) (Record, error) {
 	var r Record
-	if len(data) > MaxRecord {
-		return Record{}, fmt.Errorf("larger than %d bytes", MaxRecord)
-	}
-	if err := decode(data, &r); err != nil {
+	if err := parseRecord(data, &r, &r.Material.Device); err != nil {
 		return Record{}, err
 	}
-	if err := r.check(); err != nil {
-		return Record{}, err
-	}
-	var device bytes.Buffer
-	if err := json.Compact(&device, r.Material.Device); err != nil {
-		return Record{}, err
-	}
-	r.Material.Device = device.Bytes()
 	return r, nil
 }
 
-// canonical encodes r and reads it back, so that what is kept in memory is what
-// a restart would read.
 func (r Record) canonical() (Record, []byte, error) {
 	r.Created = r.Created.UTC().Round(0)
-	data, err := encode(r)
-	if err != nil {
-		return Record{}, nil, err
-	}
-	same, err := parse(data)
-	return same, data, err
+	return canonical(r, parse)
 }
 
 // clone returns a copy that shares nothing that can be written.

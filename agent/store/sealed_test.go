@@ -49,7 +49,7 @@ func TestLifeOfASealedSecret(t *testing.T) {
 	if want.Generation != 1 || string(want.Device) != string(secret("web").Device) {
 		t.Errorf("stored %+v", want)
 	}
-	info, err := os.Stat(s.sealedPath(id{1000, "web"}))
+	info, err := os.Stat(s.sealed.path(id{1000, "web"}))
 	if err != nil || info.Mode() != 0o600 {
 		t.Errorf("the file: %v, %v, want mode 0600", info, err)
 	}
@@ -132,7 +132,7 @@ func TestSealedSetAside(t *testing.T) {
 			if err := s.PutSealed(secret("web"), true); err != nil {
 				t.Fatal(err)
 			}
-			path := s.sealedPath(id{1000, "web"})
+			path := s.sealed.path(id{1000, "web"})
 			data, err := os.ReadFile(path)
 			if err != nil {
 				t.Fatal(err)
@@ -166,7 +166,7 @@ func TestSealedSetAside(t *testing.T) {
 func TestSealedChangedBehindTheStore(t *testing.T) {
 	s := open(t, fresh(t))
 	put(t, s, secret("web"))
-	path := s.sealedPath(id{1000, "web"})
+	path := s.sealed.path(id{1000, "web"})
 	write(t, path, []byte("mine"))
 	if err := s.PutSealed(secret("web"), true); err == nil {
 		t.Error("it was replaced")
@@ -206,7 +206,7 @@ func TestSealedIsChecked(t *testing.T) {
 func TestSealedMutants(t *testing.T) {
 	s := open(t, quick(t))
 	put(t, s, secret("web"))
-	data, err := os.ReadFile(s.sealedPath(id{1000, "web"}))
+	data, err := os.ReadFile(s.sealed.path(id{1000, "web"}))
 	if err != nil {
 		t.Fatal(err)
 	}

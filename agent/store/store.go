@@ -20,7 +20,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 )
@@ -38,15 +37,9 @@ type Store struct {
 	ledgerFault error // why the ledger cannot be used
 
 	mu       sync.RWMutex // guards what follows
-	records  map[id]Record
-	sealed   map[id]Sealed
+	keys     shelf[Record]
+	sealed   shelf[Sealed]
 	problems []Problem
-}
-
-// id is what is unique to a key, or to a sealed secret: a name belongs to its owner.
-type id struct {
-	owner uint32
-	name  string
 }
 
 // Problem is a file that is there and is not used.
@@ -93,7 +86,9 @@ func (s *Store) prepare() error {
 	if s.lock, err = lock(s.dir); err != nil {
 		return err
 	}
-	if err := s.makeDirectory(s.keysPath()); err != nil {
+	s.keys = shelf[Record]{store: s, root: filepath.Join(s.dir, "keys"), kind: "key", keys: true, parse: parse}
+	s.sealed = shelf[Sealed]{store: s, root: filepath.Join(s.dir, "sealed"), kind: "sealed secret", prefix: "sealed/", parse: parseSealed}
+	if err := s.makeDirectory(s.keys.root); err != nil {
 		s.lock.Close()
 		return err
 	}
@@ -116,12 +111,6 @@ func (s *Store) makeDirectory(path string) error {
 	return nil
 }
 
-func (s *Store) keysPath() string { return filepath.Join(s.dir, "keys") }
-
-func (s *Store) path(k id) string {
-	return filepath.Join(s.keysPath(), strconv.FormatUint(uint64(k.owner), 10), k.name+".json")
-}
-
 // Close lets go of the directory.
 func (s *Store) Close() error {
 	s.writing.Lock()
@@ -132,9 +121,7 @@ func (s *Store) Close() error {
 
 // Get returns a copy of the record of the key that owner calls name.
 func (s *Store) Get(owner uint32, name string) (Record, bool) {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	r, ok := s.records[id{owner, name}]
+	r, ok := s.keys.get(id{owner, name})
 	return r.clone(), ok
 }
 
@@ -142,8 +129,8 @@ func (s *Store) Get(owner uint32, name string) (Record, bool) {
 func (s *Store) List() []Record {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	list := make([]Record, 0, len(s.records))
-	for _, r := range s.records {
+	list := make([]Record, 0, len(s.keys.records))
+	for _, r := range s.keys.records {
 		list = append(list, r.clone())
 	}
 	slices.SortFunc(list, func(a, b Record) int {
