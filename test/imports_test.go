@@ -131,6 +131,15 @@ var rules = []rule{
 		never: []string{"client/kubeconfig/..."},
 	},
 	{
+		why:   "enrolment and renewal belong to any program: they print nothing, ask nothing and write no kubeconfig",
+		rooms: []string{"client/enroll"},
+		only: []string{
+			"internal/keys", "internal/fault", "internal/agentwire", "client", "client/profile", "client/kubeconfig",
+			"client/exchange/kubernetes/...",
+		},
+		reach: []string{"github.com/spf13/..."},
+	},
+	{
 		why:   "an exchange turns a way to sign in into a credential; it does not know which key signs",
 		rooms: []string{"client/exchange/..."},
 		only:  []string{"internal/printable"},

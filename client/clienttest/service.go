@@ -133,7 +133,7 @@ func (a *Agent) unlock(p agentwire.UnlockKeyParameters) (agentwire.UnlockKeyRepl
 		return agentwire.UnlockKeyReply{}, err
 	}
 	if asked := len(p.PIN) == 0; asked && !a.Person {
-		return agentwire.UnlockKeyReply{}, &fault.Error{Kind: fault.PINRequired, Message: "there is nobody to ask for the PIN", Hint: "holdfast unlock NAME on a terminal"}
+		return agentwire.UnlockKeyReply{}, &fault.Error{Kind: fault.PINRequired, Message: "there is nobody to ask for the PIN", Next: fault.Next{Do: fault.Unlock}}
 	} else if !asked && string(p.PIN) != PIN {
 		return agentwire.UnlockKeyReply{}, errWrongPIN
 	}

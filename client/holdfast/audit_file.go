@@ -50,7 +50,7 @@ func verifyFile(path string) (agentwire.VerifyAuditReply, error) {
 func (e *anchor) read(path string) error {
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return &problem{err.Error(), "copy the anchor together with the log: without it a missing end is not found", exitFailed, err}
+		return failf("copy the anchor together with the log: without it a missing end is not found", "%w", err)
 	}
 	if err == nil {
 		err = json.Unmarshal(data, e)
@@ -82,7 +82,7 @@ func (c *chain) next(path string, line []byte) error {
 }
 
 func changed(path string, line int, fact string) error {
-	return &problem{fmt.Sprintf("%s:%d: the log was changed: %s", path, line, fact), "keep a copy of the file and of its anchor, and look at that line", exitFailed, nil}
+	return failf("keep a copy of the file and of its anchor, and look at that line", "%s:%d: the log was changed: %s", path, line, fact)
 }
 
 // eachLine calls take for each line of a file.

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"holdfast/client"
+	"holdfast/client/enroll"
 	"holdfast/internal/agentwire"
 )
 
@@ -68,7 +69,7 @@ func (o *requestOptions) template() (*x509.CertificateRequest, error) {
 	if o.subject == "" && len(o.dns) == 0 && len(o.ip) == 0 {
 		return nil, usagef("give --subject CN=…, or --dns for a server", "the request would be for nobody")
 	}
-	subject, err := parseSubject(o.subject)
+	subject, err := enroll.ParseSubject(o.subject)
 	if err != nil {
 		return nil, usageError(err)
 	}
@@ -89,7 +90,7 @@ func (a *app) readCertificates(name string) ([][]byte, error) {
 	var chain [][]byte
 	for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(rest) {
 		if strings.HasSuffix(block.Type, "PRIVATE KEY") {
-			return nil, &problem{inputName(name) + " holds a private key", "only certificates belong here; a key in a file is what holdfast is there to avoid", exitFailed, nil}
+			return nil, failf("only certificates belong here; a key in a file is what holdfast is there to avoid", "%s holds a private key", inputName(name))
 		}
 		if block.Type != "CERTIFICATE" {
 			continue
@@ -100,7 +101,7 @@ func (a *app) readCertificates(name string) ([][]byte, error) {
 		chain = append(chain, block.Bytes)
 	}
 	if len(chain) == 0 {
-		return nil, &problem{inputName(name) + " holds no certificate in PEM", "openssl x509 -inform DER -in FILE turns one from DER into PEM", exitFailed, nil}
+		return nil, failf("openssl x509 -inform DER -in FILE turns one from DER into PEM", "%s holds no certificate in PEM", inputName(name))
 	}
 	return chain, nil
 }
@@ -131,7 +132,7 @@ func (a *app) certificateShow() *cobra.Command {
 				return err
 			}
 			if len(k.Chain) == 0 {
-				return &problem{"key " + k.Name + " has no certificate", "holdfast certificate request " + k.Name + " --subject CN=… starts one", exitFailed, nil}
+				return failf("holdfast certificate request "+k.Name+" --subject CN=… starts one", "key %s has no certificate", k.Name)
 			}
 			if asPEM {
 				return a.write("", encodeCertificates(k.Chain), 0)
@@ -161,7 +162,7 @@ type certificate struct {
 
 // plan notes when a key's certificate is to be renewed, where a profile says so.
 func (c *certificate) plan(key string, leaf *x509.Certificate) {
-	if at, name := plannedFor(key, leaf); name != "" {
+	if at, name := enroll.Planned(key, leaf); name != "" {
 		at = at.UTC()
 		c.Planned, c.Profile = &at, name
 	}

@@ -70,7 +70,7 @@ wrong and 3 when no agent answers.`,
 			if err := a.printFindings(found, asJSON); err != nil || code == exitDone {
 				return err
 			}
-			return &problem{plural(found.count(stateBad), "thing is", "things are") + " wrong", "start with the first one above", code, nil}
+			return &problem{message: plural(found.count(stateBad), "thing is", "things are") + " wrong", hint: "start with the first one above", code: code}
 		}),
 	}
 	jsonFlag(cmd, &asJSON)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"holdfast/client"
+	"holdfast/client/enroll"
 	"holdfast/internal/agentwire"
 	"holdfast/internal/keys"
 )
@@ -99,7 +100,7 @@ func (f *findings) certificate(k agentwire.Key) {
 		f.bad(subject, "its certificate is damaged", again)
 		return
 	}
-	due, renewed := plannedFor(k.Name, leaf)
+	due, renewed := enroll.Planned(k.Name, leaf)
 	if renewed != "" {
 		again = fmt.Sprintf("holdfast enroll kubernetes %s --key %s gets another", renewed, keys.SetOf(k.Name))
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"holdfast/client/clienttest"
+	"holdfast/client/enroll"
 	"holdfast/client/profile"
 	"holdfast/internal/agentwire"
 	"holdfast/internal/keys"
@@ -25,7 +26,7 @@ func TestDoctorRenewals(t *testing.T) {
 	startBroker(t)
 	a := &app{socket: agent.Socket, machine: m, patience: usualPatience()}
 	check(t, profile.Write(profile.Directory(false), &profile.Profile{
-		Name: "prod", Key: "alice", Renewal: profile.Renewal{SignerName: peopleSigner},
+		Name: "prod", Key: "alice", Renewal: profile.Renewal{SignerName: enroll.PeopleSigner},
 		Cluster: profile.Cluster{Server: "https://a", CertificateAuthorityData: string(clienttest.NewCA(t).PEM)},
 	}))
 	give := func(name string, from, to time.Duration) {

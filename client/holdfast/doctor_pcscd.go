@@ -49,7 +49,7 @@ func (m machine) aboutPCSCD(err error) error {
 		return err
 	}
 	if message, hint := m.lackOfPCSCD(); message != "" {
-		return &problem{message, hint, exitFailed, err}
+		return failf(hint, "%s", message)
 	}
 	return err
 }

@@ -1,22 +1,20 @@
 package main
 
 import (
+	"bytes"
 	"context"
-	"crypto/x509"
-	"crypto/x509/pkix"
 	"fmt"
-	"slices"
+	"os"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"holdfast/client"
-	"holdfast/client/exchange/kubernetes"
+	"holdfast/client/enroll"
 	"holdfast/client/exchange/kubernetes/signin"
 	"holdfast/client/profile"
 	"holdfast/internal/agentwire"
-	"holdfast/internal/fault"
 	"holdfast/internal/keys"
 )
 
@@ -25,20 +23,16 @@ func (a *app) enrollCommands() *cobra.Command {
 		a.enrollKubernetes())
 }
 
-// enrollOptions is what `enroll kubernetes` was given.
+// enrollOptions holds the options of `enroll kubernetes`.
 type enrollOptions struct {
-	profiles profileOptions
-	source   enrollSource
-	key      createOptions // the key's name is in it
-	create   bool
-	subject  string
-	node     string
-	signer   string
-	lifetime time.Duration
-	timeout  time.Duration
-	noJitter bool
-	newKey   bool
-	json     bool
+	enroll.Request
+	profiles      profileOptions
+	key           createOptions
+	create        bool
+	subject, node string
+	json          bool
+
+	server, ca, serverName, proxy, tokenFile string // instead of a context
 }
 
 func (a *app) enrollKubernetes() *cobra.Command {
@@ -47,15 +41,15 @@ func (a *app) enrollKubernetes() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "kubernetes PROFILE --key NAME", Short: "get a key a certificate from a cluster, through its CSR API",
 		Long: `Gets a key a certificate that signs in to a Kubernetes cluster, and writes the
-profile that holdfast-broker and holdfast renew work by.
+profile that holdfast-broker and holdfast renew use.
 
-To ask for the certificate one has to sign in once in another way: by a context of
-the kubeconfig, whatever it signs in with (a browser login through an exec plugin
-is run with this terminal), or by a bootstrap token. Nothing of that is kept, and
-the kubeconfig is only read.
+The first certificate is requested with another credential: that of a context of
+the kubeconfig (an exec plugin with a browser login runs on this terminal), or a
+bootstrap token. That credential is not kept, and the kubeconfig is only read.
 
-Who may approve requests approves this one; for nodes the cluster does it by
-itself. The certificate is tried out before the key gets it.`,
+A user who may approve certificate signing requests has to approve this one; those
+of nodes are approved by the cluster. The certificate is tried out before the key
+gets it.`,
 		Example: indent("holdfast enroll kubernetes prod --key alice --create --context prod-admin\n" +
 			"holdfast enroll kubernetes node --node worker-1 --key node --create --server https://api:6443 --ca ca.pem --token-file token"),
 		Args: oneProfile, ValidArgsFunction: o.profiles.complete,
@@ -66,7 +60,9 @@ itself. The certificate is tried out before the key gets it.`,
 				return err
 			}
 			defer c.Close()
-			return aboutKey(o.key.Name, a.enroll(ctx, c, &o, args[0]))
+			o.Profile = args[0]
+			err = a.enroll(ctx, c, &o)
+			return aboutKey(o.Key, err)
 		}),
 	}
 	o.flags(cmd)
@@ -75,7 +71,7 @@ itself. The certificate is tried out before the key gets it.`,
 
 func (o *enrollOptions) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&o.key.Name, "key", "", "the `NAME` of the key (default the profile's)")
+	f.StringVar(&o.Key, "key", "", "the `NAME` of the key (default the profile's)")
 	f.BoolVar(&o.create, "create", false, "make the key when there is none")
 	f.StringVar(&o.key.Backend, "backend", "", "with --create: the `BACKEND`, tpm or piv (default the agent's first device)")
 	f.StringVar(&o.key.Algorithm, "algorithm", "", "with --create: the `ALGORITHM`: "+words(keys.Algorithms())+" (default ES256)")
@@ -84,22 +80,28 @@ func (o *enrollOptions) flags(cmd *cobra.Command) {
 	f.IntVar(&o.key.RSABits, "rsa-bits", 0, "with --create: how many `BITS`: 2048, 3072 or 4096 (default 2048)")
 	f.BoolVar(&o.key.Persistent, "persistent", false, "with --create: keep the key at a persistent handle of the TPM")
 	f.BoolVar(&o.key.TLS12, "tls12", false, "with --create: let the key sign TLS 1.2 too")
-	o.source.flags(cmd)
-	f.StringVar(&o.subject, "subject", "", "the `SUBJECT`: CN is the user, each O a group (default who signs in)")
+	f.StringVar(&o.Source.Kubeconfig, "kubeconfig", "", "the kubeconfig `FILE` (default $KUBECONFIG, else ~/.kube/config)")
+	f.StringVar(&o.Source.Context, "context", "", "the kubeconfig's `CONTEXT` whose cluster it is and whose user signs in (default the current one)")
+	f.StringVar(&o.tokenFile, "token-file", "", "the `FILE` with a bootstrap token that signs in, or - for stdin, instead of a context")
+	f.StringVar(&o.server, "server", "", "with --token-file: the `URL` of the API server (default the profile's)")
+	f.StringVar(&o.ca, "ca", "", "with --server: the `FILE` of the certificates, PEM, that must have issued the server's")
+	f.StringVar(&o.serverName, "tls-server-name", "", "with --server: the `NAME` in the server's certificate (default its host)")
+	f.StringVar(&o.proxy, "proxy-url", "", "with --server: the `URL` of the proxy to the server (http, https or socks5)")
+	f.StringVar(&o.subject, "subject", "", "the `SUBJECT`: CN is the user, each O a group (default the user that signs in)")
 	f.StringVar(&o.node, "node", "", "enroll the node `NAME` rather than a person")
-	f.StringVar(&o.signer, "signer-name", "", "the `SIGNER` (default "+peopleSigner+", for nodes "+nodeSigner+")")
-	f.DurationVar(&o.lifetime, "lifetime", 0, "how long the certificate is asked to be valid, 10m0s at least (default the signer's own)")
-	f.DurationVar(&o.timeout, "timeout", 10*time.Minute, "how long to wait for the approval")
-	f.BoolVar(&o.noJitter, "no-jitter", false, "renew exactly when planned, not up to a tenth of the lifetime earlier")
-	f.BoolVar(&o.newKey, "renew-with-new-key", false, "have each renewal make a new key")
+	f.StringVar(&o.Signer, "signer-name", "", "the `SIGNER` (default "+enroll.PeopleSigner+", for nodes "+enroll.NodeSigner+")")
+	f.DurationVar(&o.Lifetime, "lifetime", 0, "how long the certificate is asked to be valid, 10m0s at least (default the signer's own)")
+	f.DurationVar(&o.Timeout, "timeout", 10*time.Minute, "how long to wait for the approval")
+	f.BoolVar(&o.NoJitter, "no-jitter", false, "renew exactly when planned, not up to a tenth of the lifetime earlier")
+	f.BoolVar(&o.NewKey, "renew-with-new-key", false, "have each renewal make a new key")
 	o.profiles.flag(cmd)
 	jsonFlag(cmd, &o.json)
 }
 
 // check finds mistakes that need neither the agent nor the cluster.
 func (o *enrollOptions) check() error {
-	if o.key.Name != "" {
-		if err := keys.CheckName(o.key.Name); err != nil {
+	if o.Key != "" {
+		if err := keys.CheckName(o.Key); err != nil {
 			return usageError(err)
 		}
 	}
@@ -108,9 +110,11 @@ func (o *enrollOptions) check() error {
 		return err
 	}
 	if o.subject != "" {
-		if _, err := parseSubject(o.subject); err != nil {
+		subject, err := enroll.ParseSubject(o.subject)
+		if err != nil {
 			return usageError(err)
 		}
+		o.Subject = &subject
 	}
 	changed := o.key.Backend != "" || o.key.Algorithm != "" || o.key.RSABits != 0 || o.key.Persistent || o.key.TLS12
 	switch {
@@ -119,140 +123,127 @@ func (o *enrollOptions) check() error {
 	case strings.ContainsFunc(o.node, func(r rune) bool { return r <= ' ' || r > '~' || r == ':' }):
 		return usagef("", "%q is not the name of a node", o.node)
 	case changed && !o.create:
-		return usagef("add --create", "how to make a key was said, but not to make one")
-	case o.lifetime != 0 && (o.lifetime < profile.MinLifetime || o.lifetime > profile.MaxLifetime):
-		return usagef("it is from 10m to 68 years", "--lifetime %s cannot be asked for", o.lifetime)
-	case o.timeout <= 0:
-		return usagef("", "--timeout %s is no time at all", o.timeout)
+		return usagef("add --create", "options for a new key need --create")
+	case o.Lifetime != 0 && (o.Lifetime < profile.MinLifetime || o.Lifetime > profile.MaxLifetime):
+		return usagef("it is from 10m to 68 years", "--lifetime %s cannot be asked for", o.Lifetime)
+	case o.Timeout <= 0:
+		return usagef("", "--timeout %s is not a time to wait", o.Timeout)
 	}
-	return o.source.check()
+	if o.node != "" {
+		o.Subject = enroll.NodeSubject(o.node)
+	}
+	return o.checkSource()
 }
 
-// enroll gets the certificate and writes the profile.
-func (a *app) enroll(ctx context.Context, c *client.Client, o *enrollOptions, name string) error {
-	p, err := a.prepare(o, name)
-	if err != nil {
-		return err
+func (o *enrollOptions) checkSource() error {
+	switch {
+	case o.tokenFile != "" && (o.Source.Kubeconfig != "" || o.Source.Context != ""):
+		return usagef("leave one of them out", "--token-file and a kubeconfig's context are two ways to sign in")
+	case o.server != "" && o.tokenFile == "":
+		return usagef("the token's file, or - for stdin", "--server needs --token-file")
+	case (o.server != "") != (o.ca != ""):
+		return usagef("the CA's certificates say which server is the right one", "--server and --ca go together")
+	case o.server == "" && (o.serverName != "" || o.proxy != ""):
+		return usagef("", "--tls-server-name and --proxy-url go with --server")
 	}
-	auth, err := a.signIn(ctx, &o.source, clusterOf(p))
-	if err != nil {
-		return err
-	}
-	signedIn, err := clusterOf(p).Transport(auth)
-	if err != nil {
-		return &problem{err.Error(), "", exitFailed, err}
-	}
-	defer signedIn.CloseIdleConnections()
-	subject, err := o.whom(ctx, p, signedIn)
-	if err != nil {
-		return err
-	}
-	if o.signer == "" {
-		o.signer = signerFor(subject.CommonName)
-	}
-	o.renewal(p)
-	if err := p.Check(); err != nil { // before the cluster is asked for anything
-		return &problem{fmt.Sprintf("profile %s: %v", name, err), "", exitFailed, err}
-	}
-	k, err := a.keyFor(ctx, c, o, p)
-	if err != nil {
-		return err
-	}
-	result, err := a.order(ctx, o, &order{
-		cluster: clusterOf(p), agent: c, key: k, subject: x509.CertificateRequest{Subject: subject},
-		signer: o.signer, lifetime: o.lifetime, profile: p.Name, present: leafOfKey(k), fresh: true,
-	}, signedIn)
-	if err != nil {
-		return err
-	}
-	if err := profile.Write(o.profiles.directory(), p); err != nil {
-		return &problem{err.Error(), "the key has its certificate; correct this and run the command again", exitFailed, err}
-	}
-	return a.enrolled(o, p, k, result)
+	return nil
 }
 
-// order carries out an order while the person is told what it waits for.
-func (a *app) order(ctx context.Context, o *enrollOptions, what *order, signedIn *signin.Transport) (*issued, error) {
-	ctx, cancel := context.WithTimeout(ctx, o.timeout)
-	defer cancel()
+// readSource reads the files of the options: the CA's certificates and the token.
+func (a *app) readSource(o *enrollOptions) error {
+	if o.server != "" {
+		roots, err := a.readCertificates(o.ca)
+		if err != nil {
+			return err
+		}
+		o.Source.Cluster = &profile.Cluster{
+			Server: o.server, CertificateAuthorityData: string(encodeCertificates(roots)), TLSServerName: o.serverName, ProxyURL: o.proxy,
+		}
+	}
+	if o.tokenFile != "" {
+		token, err := a.read(o.tokenFile)
+		if err != nil {
+			return err
+		}
+		if o.Source.Token = string(bytes.TrimSpace(token)); o.Source.Token == "" {
+			return failf("", "%s holds no token", inputName(o.tokenFile))
+		}
+	}
+	stdin, _ := a.stdin.(*os.File)
+	o.Source.Streams = signin.Streams{Stdin: stdin, Stderr: a.stderr, Terminal: isTerminal(a.stdin)}
+	return nil
+}
+
+// enroll gets the certificate and prints the result.
+func (a *app) enroll(ctx context.Context, c *client.Client, o *enrollOptions) error {
+	if err := a.readSource(o); err != nil {
+		return err
+	}
+	o.Directory = o.profiles.directory()
+	if o.create {
+		o.CreateKey = func(ctx context.Context, name string) (agentwire.Key, error) {
+			o.key.Name = name
+			return a.newKey(ctx, c, &o.key)
+		}
+	}
 	stop := func() {}
-	what.created = func(request string) {
-		a.note("certificate signing request %s waits for the approval of somebody who may approve for %s:", request, what.signer)
+	o.Waiting = func(request, signer string) {
+		a.note("certificate signing request %s waits for the approval of a user who may approve for %s:", request, signer)
 		a.note("    kubectl certificate approve %s", request)
 		stop() // of an earlier request
 		stop = a.alive("waiting for approval")
 	}
-	result, err := what.get(ctx, signedIn)
+	e, err := o.Enroll(ctx, c)
 	stop()
-	return result, err
-}
-
-// renewal notes in the profile how its certificate will be renewed.
-func (o *enrollOptions) renewal(p *profile.Profile) {
-	first := p.Renewal.SignerName == ""
-	p.Renewal.SignerName, p.Renewal.Lifetime = o.signer, o.lifetime
-	p.Renewal.NewKey = o.newKey || p.Renewal.NewKey
-	switch {
-	case o.noJitter:
-		p.Renewal.Jitter = 0
-	case first && p.Renewal.Jitter == 0 && (p.Renewal.Fraction == 0 || p.Renewal.Fraction > usualJitter):
-		p.Renewal.Jitter = usualJitter
-	}
-}
-
-// usualJitter keeps the machines of a fleet that was enrolled in one go apart.
-const usualJitter = 0.1
-
-// signerFor is the signer of Kubernetes itself for a user.
-func signerFor(commonName string) string {
-	if profile.Node(commonName) {
-		return nodeSigner
-	}
-	return peopleSigner
-}
-
-// whom returns the subject to ask for: what was said, else who signs in.
-func (o *enrollOptions) whom(ctx context.Context, p *profile.Profile, signedIn *signin.Transport) (pkix.Name, error) {
-	switch {
-	case o.node != "":
-		return pkix.Name{CommonName: "system:node:" + o.node, Organization: []string{"system:nodes"}}, nil
-	case o.subject != "":
-		return parseSubject(o.subject)
-	}
-	user, err := (&kubernetes.Client{Server: p.Cluster.Server, HTTP: signedIn}).WhoAmI(ctx)
 	if err != nil {
-		return pkix.Name{}, (&order{}).explain(fmt.Errorf("who signs in: %w", err))
+		return err
 	}
-	if strings.HasPrefix(user.Username, "system:") && !profile.Node(user.Username) {
-		return pkix.Name{}, usagef("--subject CN=USER,O=GROUP or --node NAME says whom", "%s signs in, which is nobody to enroll", printable(user.Username))
-	}
-	groups := slices.DeleteFunc(slices.Clone(user.Groups), func(g string) bool { return g == authenticatedGroup })
-	return pkix.Name{CommonName: user.Username, Organization: groups}, nil
+	return a.enrolled(e, o.json)
 }
 
-// keyFor returns the key to enroll: the newest usable one of the set, or a new one
-// when there is none and one may be made.
-func (a *app) keyFor(ctx context.Context, c *client.Client, o *enrollOptions, p *profile.Profile) (*client.Key, error) {
-	set, err := c.Generations(ctx, p.Key)
-	if fault.KindOf(err) == fault.Denied && o.create {
-		k, err := a.newKey(ctx, c, &o.key)
-		if err != nil {
-			return nil, err
+// enrollment is the JSON form of `enroll kubernetes`.
+type enrollment struct {
+	Profile  string    `json:"profile"`
+	Key      string    `json:"key"`
+	User     string    `json:"user,omitempty"` // as the API server said
+	Groups   []string  `json:"groups,omitempty"`
+	Subject  string    `json:"subject"`
+	NotAfter time.Time `json:"notAfter"`
+	Planned  time.Time `json:"planned"` // when it will be renewed
+}
+
+func (a *app) enrolled(e *enroll.Enrollment, asJSON bool) error {
+	if asJSON {
+		out := enrollment{
+			Profile: e.Profile.Name, Key: e.Key, Subject: e.Leaf.Subject.String(), NotAfter: e.Leaf.NotAfter, Planned: e.Planned.UTC(),
 		}
-		return c.Key(ctx, k.Name)
+		if e.User != nil {
+			out.User, out.Groups = e.User.Username, e.User.Groups
+		}
+		return a.json(out)
 	}
-	if err != nil {
-		return nil, err
-	}
-	newest := set[0]
-	if i := slices.IndexFunc(set, func(k agentwire.Key) bool { return k.Fault == "" }); i > 0 {
-		newest = set[i]
-	}
-	if newest.Purpose != string(keys.TLSClient) {
-		return nil, &fault.Error{
-			Kind: fault.WrongPurpose, Message: fmt.Sprintf("key %s is for %s and cannot sign in", newest.Name, newest.Purpose),
-			Hint: "--key NAME --create makes one that can",
+	signedIn := "unknown: the API server does not say"
+	if e.User != nil {
+		signedIn = e.User.Username
+		if groups := enroll.Groups(*e.User); len(groups) > 0 {
+			signedIn += fmt.Sprintf(" (groups %s)", words(groups))
 		}
 	}
-	return c.Key(ctx, newest.Name)
+	a.unproven(e.Unproven)
+	err := table(a.stdout,
+		[]string{"profile", e.Profile.Name},
+		[]string{"key", e.Key},
+		[]string{"signed in as", signedIn},
+		[]string{"valid until", when(e.Leaf.NotAfter)},
+		[]string{"renewal", when(e.Planned) + ", by holdfast renew --due"},
+	)
+	a.note("next: holdfast kubeconfig add %s --key %s --profile %s", orElse(e.Context, "CONTEXT"), e.Profile.Key, e.Profile.Name)
+	return err
+}
+
+// unproven notes that a new certificate could not be tried out.
+func (a *app) unproven(err error) {
+	if err != nil {
+		a.note("the certificate is installed, but could not be tried out: %v", err)
+	}
 }

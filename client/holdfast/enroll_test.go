@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"holdfast/client/clienttest"
+	"holdfast/client/enroll"
 	"holdfast/client/profile"
 	"holdfast/internal/agentwire"
 	"holdfast/internal/keys"
@@ -95,7 +96,7 @@ func TestEnrollFromContext(t *testing.T) {
 	check(t, err)
 	got := c.run("enroll", "kubernetes", "prod", "--key", "alice", "--create", "--kubeconfig", c.kubeconfig, "--lifetime", "20m")
 	got.want(t, 0, "signed in as  carol (groups dev)", "renewal")
-	for _, text := range []string{"kubectl certificate approve holdfast-prod-", peopleSigner, "holdfast kubeconfig add admin --key alice --profile prod"} {
+	for _, text := range []string{"kubectl certificate approve holdfast-prod-", enroll.PeopleSigner, "holdfast kubeconfig add admin --key alice --profile prod"} {
 		if !strings.Contains(got.stderr, text) {
 			t.Errorf("stderr does not say %q: %s", text, got.stderr)
 		}
@@ -105,7 +106,7 @@ func TestEnrollFromContext(t *testing.T) {
 		t.Errorf("got a certificate for %s", leaf.Subject)
 	}
 	signer, usages, lifetime := c.Asked(c.RequestNames()[0])
-	if signer != peopleSigner || lifetime != 20*time.Minute || len(usages) != 2 {
+	if signer != enroll.PeopleSigner || lifetime != 20*time.Minute || len(usages) != 2 {
 		t.Errorf("asked for %s, %q, %s", signer, usages, lifetime)
 	}
 	p := c.profile(t, "prod")
@@ -113,7 +114,7 @@ func TestEnrollFromContext(t *testing.T) {
 	if p.Key != "alice" || !slices.Equal(p.Modes, []string{"proxy"}) || p.Cluster != cluster {
 		t.Errorf("got %+v", p)
 	}
-	if want := (profile.Renewal{SignerName: peopleSigner, Lifetime: 20 * time.Minute, Fraction: profile.DefaultFraction, Jitter: usualJitter}); p.Renewal != want {
+	if want := (profile.Renewal{SignerName: enroll.PeopleSigner, Lifetime: 20 * time.Minute, Fraction: profile.DefaultFraction, Jitter: enroll.DefaultJitter}); p.Renewal != want {
 		t.Errorf("got %+v, want %+v", p.Renewal, want)
 	}
 	if last := c.Requests()[len(c.Requests())-1]; last != "POST /apis/authentication.k8s.io/v1/selfsubjectreviews by carol" {
@@ -135,7 +136,7 @@ func TestEnrollNodeByToken(t *testing.T) {
 	if strings.Contains(got.stdout+got.stderr, bootstrap) {
 		t.Error("the token is shown")
 	}
-	if p := c.profile(t, "node"); p.Renewal.SignerName != nodeSigner || p.Renewal.Jitter != 0 || p.Renewal.Lifetime != 0 {
+	if p := c.profile(t, "node"); p.Renewal.SignerName != enroll.NodeSigner || p.Renewal.Jitter != 0 || p.Renewal.Lifetime != 0 {
 		t.Errorf("got %+v", p.Renewal)
 	}
 	// Once more, by the profile's cluster and key, with the token on stdin.
@@ -157,7 +158,7 @@ func TestEnrollKeepsTheProfile(t *testing.T) {
 	check(t, profile.Write(profile.Directory(false), p))
 	c.run("enroll", "kubernetes", "prod", "--kubeconfig", c.kubeconfig, "--subject", "CN=alice,O=ops").want(t, 0, "signed in as  alice (groups ops)")
 	got := c.profile(t, "prod")
-	if got.Token.Namespace != "ci" || got.Renewal.Fraction != 0.5 || got.Renewal.Jitter != 0 || got.Renewal.SignerName != peopleSigner {
+	if got.Token.Namespace != "ci" || got.Renewal.Fraction != 0.5 || got.Renewal.Jitter != 0 || got.Renewal.SignerName != enroll.PeopleSigner {
 		t.Errorf("got %+v", got)
 	}
 	c.run("enroll", "kubernetes", "prod", "--key", "bob", "--kubeconfig", c.kubeconfig).want(t, 2, "is for key alice, not for bob")
@@ -208,8 +209,8 @@ func TestEnrollRefusals(t *testing.T) {
 		"who is not known":  {"--key alice --create", "token: hush-mallory", 1, "has the token or the certificate that signs in expired"},
 		"masters":           {"--key alice --create --subject CN=a,O=system:masters", "", 1, "names another group"},
 		"holdfast itself":   {"--key alice --create", "exec: {apiVersion: client.authentication.k8s.io/v1, command: holdfast-exec-plugin, interactiveMode: Never}", 1, "by holdfast itself"},
-		"nobody":            {"--key alice --create", "{}", 1, "does not sign in at all"},
-		"for somebody else": {"--key alice --create", "as: root\ntoken: hush-carol", 1, "acts for somebody else"},
+		"nobody":            {"--key alice --create", "{}", 1, "has no credentials"},
+		"for somebody else": {"--key alice --create", "as: root\ntoken: hush-carol", 1, "impersonates another user"},
 		"an auth-provider":  {"--key alice --create", "auth-provider: {name: gcp}", 1, "no longer has"},
 		"another signer":    {"--key alice --create --signer-name x", "", 1, "is not a signer's name"},
 	}

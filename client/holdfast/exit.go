@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"holdfast/client"
+	"holdfast/client/enroll"
 	"holdfast/internal/fault"
 )
 
@@ -25,13 +26,35 @@ const (
 
 // A problem is an error of the tool itself: one fact, one hint and its exit code.
 type problem struct {
-	message, hint string
-	code          int
-	err           error // the cause, already part of message; may be nil
+	message string
+	hint    string // the next step in words; empty when there is none
+	code    int
+	err     error // the cause, already part of message; may be nil
 }
 
 func (p *problem) Error() string { return p.message }
 func (p *problem) Unwrap() error { return p.err }
+
+// problemf returns a problem; %w in format wraps its cause.
+func problemf(code int, hint, format string, args ...any) error {
+	err := fmt.Errorf(format, args...)
+	return &problem{message: err.Error(), hint: hint, code: code, err: errors.Unwrap(err)}
+}
+
+// failf returns a failure with a hint.
+func failf(hint, format string, args ...any) error {
+	return problemf(exitFailed, hint, format, args...)
+}
+
+// personf returns the failure of a command that needs a person.
+func personf(hint, format string, args ...any) error {
+	return problemf(exitPerson, hint, format, args...)
+}
+
+// usagef returns an error about the command line.
+func usagef(hint, format string, args ...any) error {
+	return problemf(exitUsage, hint, format, args...)
+}
 
 // answered is how a command ends whose answer, on stdout already, is no.
 type answered struct{ code int }
@@ -44,20 +67,16 @@ func usage(cmd *cobra.Command, err error) error {
 	if errors.As(err, &p) {
 		return err
 	}
-	return &problem{err.Error(), cmd.CommandPath() + " --help shows how it is used", exitUsage, err}
+	return usagef(cmd.CommandPath()+" --help shows how it is used", "%w", err)
 }
 
 // usageError is for arguments that only the command itself can judge.
 func usageError(err error) error {
 	hint := ""
 	if e, ok := fault.AsError(err); ok {
-		hint = e.Hint
+		hint = e.Advice()
 	}
-	return &problem{err.Error(), hint, exitUsage, err}
-}
-
-func usagef(hint, format string, args ...any) error {
-	return &problem{fmt.Sprintf(format, args...), hint, exitUsage, nil}
+	return usagef(hint, "%w", err)
 }
 
 // report tells the person about err and returns its exit code.
@@ -94,23 +113,38 @@ func explain(err error) *problem {
 	case errors.As(err, &own):
 		return own
 	case errors.As(err, &unreachable):
-		return &problem{err.Error(), unreachable.Hint, exitUnreachable, err}
+		return &problem{message: err.Error(), hint: unreachable.Hint, code: exitUnreachable, err: err}
+	case errors.Is(err, enroll.ErrRequest):
+		return &problem{message: factOf(err, e), hint: hintOf(e), code: exitUsage, err: err}
 	case fromAgent:
-		return &problem{factOf(err, e), hintOf(e), codeOf(e.Kind), err}
+		return &problem{message: factOf(err, e), hint: hintOf(e), code: codeOf(e.Kind), err: err}
 	case errors.Is(err, context.Canceled):
-		return &problem{"interrupted", "", exitFailed, err}
+		return &problem{message: "interrupted", code: exitFailed, err: err}
 	}
-	return &problem{err.Error(), "", exitFailed, err}
+	return &problem{message: err.Error(), code: exitFailed, err: err}
 }
 
-// aboutKey names the key in the hint of an error that the agent gave: its own
-// hints say NAME, and a line that can be copied is worth more.
+// aboutKey names the key in the next step of an error that says to unlock one: where
+// the agent does not know its name, a command line that can be copied needs it.
 func aboutKey(name string, err error) error {
-	if _, fromAgent := fault.AsError(err); !fromAgent {
+	e, ok := fault.AsError(err)
+	if !ok || e.Next.Do != fault.Unlock || e.Next.Key != "" {
 		return err
 	}
-	p := *explain(err)
-	p.hint, p.err = strings.ReplaceAll(p.hint, "holdfast unlock NAME", "holdfast unlock "+name), err
+	next := e.Next
+	next.Key = name
+	return withNext(err, e, next)
+}
+
+// withNext returns err, which is or wraps e, with another next step. Words that say
+// more than the step stay.
+func withNext(err error, e *fault.Error, next fault.Next) error {
+	p, changed := *explain(err), *e
+	if e.Hint == e.Next.String() {
+		changed.Hint = ""
+	}
+	changed.Next = next
+	p.hint, p.err = hintOf(&changed), err
 	return &p
 }
 
@@ -132,13 +166,15 @@ func factOf(err error, e *fault.Error) string {
 	return err.Error()
 }
 
+// hintOf returns the next step of an error in words, and when to try again.
 func hintOf(e *fault.Error) string {
+	hint := e.Advice()
 	if e.RetryAfter == 0 {
-		return e.Hint
+		return hint
 	}
 	again := fmt.Sprintf("try again in %s", max(e.RetryAfter.Round(time.Millisecond), time.Millisecond))
-	if e.Hint == "" {
+	if hint == "" {
 		return again
 	}
-	return e.Hint + "; " + again
+	return hint + "; " + again
 }

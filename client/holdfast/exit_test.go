@@ -105,10 +105,10 @@ func TestFileHints(t *testing.T) {
 	}
 }
 
-// The agent's hint says NAME; the person's command line says which.
+// The next step of the agent names no key; the command line of the user does.
 func TestUnlockHintNamesKey(t *testing.T) {
 	agent, c := withLockedAlice(t)
-	locked := &fault.Error{Kind: fault.PINRequired, Message: "the key is locked with a PIN", Hint: "holdfast unlock NAME"}
+	locked := &fault.Error{Kind: fault.PINRequired, Message: "the key is locked with a PIN", Next: fault.Next{Do: fault.Unlock}}
 	agent.Fail(agentwire.UnlockKey, locked)
 	agent.Fail(agentwire.SignCertificateRequest, locked)
 	c.stdin = "271828"

@@ -192,7 +192,7 @@ func (a *app) write(name string, data []byte, mode os.FileMode) error {
 		return err
 	}
 	if err := os.WriteFile(name, data, mode); err != nil {
-		return &problem{err.Error(), "name a file in a directory that you may write to, or leave -o out for stdout", exitFailed, err}
+		return failf("name a file in a directory that you may write to, or leave -o out for stdout", "%w", err)
 	}
 	return nil
 }
@@ -207,14 +207,14 @@ func (a *app) read(name string) ([]byte, error) {
 	if name != "-" {
 		f, err := os.Open(name)
 		if err != nil {
-			return nil, &problem{err.Error(), "name a file that is there and that you may read, or - for stdin", exitFailed, err}
+			return nil, failf("name a file that is there and that you may read, or - for stdin", "%w", err)
 		}
 		defer f.Close()
 		from = f
 	}
 	data, err := io.ReadAll(io.LimitReader(from, maxInput+1))
 	if err == nil && len(data) > maxInput {
-		err = &problem{fmt.Sprintf("%s is longer than %d bytes", inputName(name), maxInput), "", exitFailed, nil}
+		err = failf("", "%s is longer than %d bytes", inputName(name), maxInput)
 	}
 	return data, err
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/x509"
 	"encoding/pem"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -144,17 +143,15 @@ func referenceCard(file string) uint32 {
 func slotReference(card agentwire.Card, slot string) (string, error) {
 	i := slices.IndexFunc(card.Slots, func(s agentwire.CardSlot) bool { return s.Slot == slot })
 	if i < 0 {
-		return "", &problem{fmt.Sprintf("slot %s of card %d is empty", slot, card.Serial), "holdfast piv list shows what is in the slots; holdfast key create makes a key", exitFailed, nil}
+		return "", failf("holdfast piv list shows what is in the slots; holdfast key create makes a key", "slot %s of card %d is empty", slot, card.Serial)
 	}
 	public := card.Slots[i].PublicKey
 	if leaf, err := x509.ParseCertificate(card.Slots[i].Certificate); err == nil && len(public) == 0 {
 		public = leaf.RawSubjectPublicKeyInfo
 	}
 	if len(public) == 0 {
-		return "", &problem{
-			fmt.Sprintf("card %d does not tell which key is in slot %s", card.Serial, slot),
-			"put its certificate into the slot, with the program that made the key; or make another with holdfast key create", exitFailed, nil,
-		}
+		return "", failf("put its certificate into the slot, with the program that made the key; or make another with holdfast key create",
+			"card %d does not tell which key is in slot %s", card.Serial, slot)
 	}
 	return string(pem.EncodeToMemory(&pem.Block{
 		Type: cardReference, Headers: map[string]string{"Card": fmt.Sprint(card.Serial), "Slot": slot}, Bytes: public,
@@ -171,15 +168,12 @@ func (a *app) readKeyFile(name string) (string, error) {
 	text := string(data)
 	for _, kind := range []string{"RSA ", "EC ", "ENCRYPTED ", "OPENSSH ", ""} {
 		if strings.Contains(text, "-----BEGIN "+kind+"PRIVATE KEY-----") {
-			return "", &problem{
-				inputName(name) + " holds a private key that is not in a TPM",
-				"make a new key with holdfast key create, and a certificate for it; the old one is already exposed",
-				exitFailed, errors.ErrUnsupported,
-			}
+			return "", failf("make a new key with holdfast key create, and a certificate for it; the old one is already exposed",
+				"%s holds a private key that is not in a TPM", inputName(name))
 		}
 	}
 	if !strings.Contains(text, "-----BEGIN ") {
-		return "", &problem{inputName(name) + " holds no TSS2 PRIVATE KEY in PEM", "holdfast key export, tpm2-openssl and ssh-tpm-agent write such files", exitFailed, nil}
+		return "", failf("holdfast key export, tpm2-openssl and ssh-tpm-agent write such files", "%s holds no TSS2 PRIVATE KEY in PEM", inputName(name))
 	}
 	return text, nil
 }

@@ -135,10 +135,8 @@ func refuseFactory(card agentwire.Card) error {
 	if len(known) == 0 {
 		return nil
 	}
-	return &problem{
-		fmt.Sprintf("card %d still has the factory's %s, which everybody knows", card.Serial, strings.Join(known, ", ")),
-		fmt.Sprintf("holdfast piv setup --card %d gives it its own", card.Serial), exitFailed, nil,
-	}
+	return failf(fmt.Sprintf("holdfast piv setup --card %d gives it its own", card.Serial),
+		"card %d still has the factory's %s, which everybody knows", card.Serial, strings.Join(known, ", "))
 }
 
 // agreeToOverwrite wants a yes before the key in a slot is lost, and says at once
@@ -150,10 +148,8 @@ func (a *app) agreeToOverwrite(ctx context.Context, card agentwire.Card, o *card
 	}
 	what := contents(card.Slots[i])
 	if !o.Overwrite {
-		return &problem{
-			fmt.Sprintf("slot %s of card %d holds %s", o.Slot, card.Serial, what),
-			"leave --slot out to take a free one; --overwrite loses what is there, for ever", exitFailed, nil,
-		}
+		return failf("leave --slot out to take a free one; --overwrite loses what is there, for ever",
+			"slot %s of card %d holds %s", o.Slot, card.Serial, what)
 	}
 	if o.yes {
 		return nil

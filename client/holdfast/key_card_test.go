@@ -7,12 +7,9 @@ import (
 	"strings"
 	"testing"
 
-	"holdfast/client"
 	"holdfast/client/clienttest"
-	"holdfast/client/profile"
 	"holdfast/internal/agentwire"
 	"holdfast/internal/fault"
-	"holdfast/internal/keys"
 )
 
 // createSent is what the agent was last told to make.
@@ -225,46 +222,7 @@ func TestAdoptPIN(t *testing.T) {
 	c.run("key", "adopt", "alice", "-", "--purpose", "tls-client", "--pin-fd", "0").want(t, 2, "--pin-fd is for keys on a card")
 }
 
-// What needs a card's PIN is not done behind a person's back by a renewal.
-func TestNoNewKeyOnCardUnattended(t *testing.T) {
-	agent, c := withCards(t, clienttest.NewCard(7))
-	agent.AddKey("alice", keys.TLSClient, keys.ES256)
-	agent.Change("alice", func(k *agentwire.Key) { k.Place = &agentwire.Place{Card: 7} })
-	dialled, err := client.Dial(t.Context(), &client.Options{Socket: c.socket})
-	check(t, err)
-	defer dialled.Close()
-	k, err := dialled.Key(t.Context(), "alice")
-	check(t, err)
-	r := &renewing{app: &app{}, agent: dialled, key: k, profile: &profile.Profile{Name: "prod", Key: "alice"}}
-	if _, err := r.nextKey(t.Context()); fault.KindOf(err) != fault.PINRequired || !strings.Contains(err.Error(), "on a card") {
-		t.Errorf("got %v, want pin-required", err)
-	}
-	if n := len(agent.Calls(agentwire.CreateKey)); n != 0 {
-		t.Errorf("%d keys were made", n)
-	}
-}
-
-// The next generation of a key is as careful as the one before.
-func TestNextKeyConfirms(t *testing.T) {
-	once := agentwire.Confirm{When: "once"}
-	same, other := once, agentwire.Confirm{When: "always"}
-	if !confirmsAlike(nil, nil) || confirmsAlike(&once, nil) || confirmsAlike(&once, &other) || !confirmsAlike(&once, &same) {
-		t.Error("keys that want a yes are taken for others")
-	}
-	agent, c := withAlice(t)
-	agent.Change("alice", func(k *agentwire.Key) { k.Confirm = &once })
-	dialled, err := client.Dial(t.Context(), &client.Options{Socket: c.socket})
-	check(t, err)
-	defer dialled.Close()
-	k, err := dialled.Key(t.Context(), "alice")
-	check(t, err)
-	r := &renewing{app: &app{streams: streams{stderr: &synced{}}}, agent: dialled, key: k, profile: &profile.Profile{Name: "prod", Key: "alice"}}
-	if next, err := r.nextKey(t.Context()); err != nil || next.Info().Name != "alice.1" || next.Info().Confirm == nil || *next.Info().Confirm != once {
-		t.Errorf("got %+v, %v", next, err)
-	}
-}
-
-// Who enrolls a new key on a card is asked for the card's PIN.
+// Enrolling a new key on a card asks for the card's PIN.
 func TestEnrollOnCard(t *testing.T) {
 	c := withCluster(t)
 	c.agent.Cards = []agentwire.Card{clienttest.NewCard(7)}

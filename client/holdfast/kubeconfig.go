@@ -26,7 +26,7 @@ func (o *kubeOptions) register(cmd *cobra.Command) {
 func (o *kubeOptions) load() (*kubeconfig.Config, error) {
 	config, err := kubeconfig.Load(o.file)
 	if err != nil {
-		return nil, &problem{err.Error(), "--kubeconfig names the file", exitFailed, err}
+		return nil, failf("--kubeconfig names the file", "%w", err)
 	}
 	return config, nil
 }
@@ -35,7 +35,7 @@ func (o *kubeOptions) load() (*kubeconfig.Config, error) {
 func (o *kubeOptions) profiles() (map[string]*profile.Profile, map[string]error, error) {
 	profiles, faults, err := profile.Load(profile.Directory(o.system))
 	if err != nil {
-		return nil, nil, &problem{err.Error(), "", exitFailed, err}
+		return nil, nil, failf("", "%w", err)
 	}
 	return profiles, faults, nil
 }
@@ -118,7 +118,7 @@ func (a *app) listProfiles(o *kubeOptions, asJSON bool) error {
 	if config, err := kubeconfig.Load(o.file); err == nil {
 		users = contextsByProfile(config)
 	} else if o.file != "" {
-		return &problem{err.Error(), "--kubeconfig names the file", exitFailed, err}
+		return failf("--kubeconfig names the file", "%w", err)
 	}
 	list := []listed{}
 	for _, name := range slices.Sorted(maps.Keys(profiles)) {

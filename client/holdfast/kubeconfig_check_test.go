@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"holdfast/client/enroll"
 	"holdfast/client/profile"
 )
 
@@ -134,7 +135,7 @@ func TestKubeconfigRemove(t *testing.T) {
 	h.run("kubeconfig", "add", "kind-dev", "--key", "alice").want(t, 0)
 	profiles, _, err := profile.Load(h.profiles)
 	check(t, err)
-	profiles["kind-dev"].Renewal.SignerName = peopleSigner
+	profiles["kind-dev"].Renewal.SignerName = enroll.PeopleSigner
 	check(t, profile.Write(h.profiles, profiles["kind-dev"]))
 	got = h.run("kubeconfig", "remove", "kind-dev-holdfast")
 	if got.code != 0 || !strings.Contains(got.stderr, "profile kind-dev stays: holdfast renew --due") {

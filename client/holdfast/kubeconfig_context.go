@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/x509"
-	"fmt"
 	"maps"
 	"slices"
 
@@ -17,33 +16,26 @@ import (
 func (o *addOptions) cluster(config *kubeconfig.Config) (*kubeconfig.Cluster, error) {
 	c := config.Contexts[o.context]
 	if c == nil {
-		return nil, &problem{
-			fmt.Sprintf("the kubeconfig has no context %q", o.context),
-			"it has " + cmp.Or(words(slices.Sorted(maps.Keys(config.Contexts))), "none"), exitFailed, nil,
-		}
+		return nil, failf("it has "+cmp.Or(words(slices.Sorted(maps.Keys(config.Contexts))), "none"), "the kubeconfig has no context %q", o.context)
 	}
 	if record := recordOf(config, o.context); record != nil {
 		hint := "add " + record.Context + " instead, or first: holdfast kubeconfig remove " + o.context
 		if record.Context == o.context {
 			hint = "first: holdfast kubeconfig remove " + o.context
 		}
-		return nil, &problem{fmt.Sprintf("context %q uses a key already", o.context), hint, exitFailed, nil}
+		return nil, failf(hint, "context %q uses a key already", o.context)
 	}
 	cluster := config.Clusters[c.Cluster]
 	if cluster == nil {
-		return nil, &problem{fmt.Sprintf("context %q names the cluster %q, which is not there", o.context, c.Cluster), "kubectl config set-cluster makes it", exitFailed, nil}
+		return nil, failf("kubectl config set-cluster makes it", "context %q names the cluster %q, which is not there", o.context, c.Cluster)
 	}
 	embed := "kubectl config set-cluster " + c.Cluster + " --embed-certs --certificate-authority=FILE"
 	switch {
 	case cluster.InsecureSkipTLSVerify:
-		return nil, &problem{
-			fmt.Sprintf("cluster %q has insecure-skip-tls-verify: anybody could stand between the key and the cluster", c.Cluster),
-			"get the cluster's CA, then " + embed + " --insecure-skip-tls-verify=false", exitFailed, nil,
-		}
+		return nil, failf("get the cluster's CA, then "+embed+" --insecure-skip-tls-verify=false",
+			"cluster %q has insecure-skip-tls-verify: anybody could stand between the key and the cluster", c.Cluster)
 	case len(cluster.CertificateAuthorityData) == 0 && cluster.CertificateAuthority == "":
-		return nil, &problem{
-			fmt.Sprintf("cluster %q has no certificate-authority: the broker trusts no other CA in its place", c.Cluster), embed + " gives it one", exitFailed, nil,
-		}
+		return nil, failf(embed+" gives it one", "cluster %q has no certificate-authority: the broker trusts no other CA in its place", c.Cluster)
 	}
 	return cluster, nil
 }
@@ -54,14 +46,12 @@ func (o *addOptions) reachable(config *kubeconfig.Config, file string) error {
 	user, cluster, hint := config.Users[o.name], config.Clusters[o.name], "choose another name with --name"
 	for _, origin := range []string{cmp.Or(user, &kubeconfig.AuthInfo{}).Origin, cmp.Or(cluster, &kubeconfig.Cluster{}).Origin} {
 		if origin != "" && origin != file {
-			return &problem{fmt.Sprintf("%s has entries named %q already", origin, o.name), hint, exitFailed, nil}
+			return failf(hint, "%s has entries named %q already", origin, o.name)
 		}
 	}
 	if o.use && config.CurrentOrigin != "" && config.CurrentOrigin != file {
-		return &problem{
-			fmt.Sprintf("the current context is set in %s, and the context is in %s", config.CurrentOrigin, file),
-			"leave --use out, and then: kubectl config use-context " + quoted(o.name), exitFailed, nil,
-		}
+		return failf("leave --use out, and then: kubectl config use-context "+quoted(o.name),
+			"the current context is set in %s, and the context is in %s", config.CurrentOrigin, file)
 	}
 	return nil
 }
@@ -84,11 +74,11 @@ func (a *app) checkKey(ctx context.Context, name string) error {
 			continue
 		}
 		if k.Purpose != string(keys.TLSClient) {
-			return &problem{fmt.Sprintf("key %s is a %s key", name, k.Purpose), "kubectl signs in with a tls-client key: holdfast key create NAME --purpose tls-client", exitFailed, nil}
+			return failf("kubectl signs in with a tls-client key: holdfast key create NAME --purpose tls-client", "key %s is a %s key", name, k.Purpose)
 		}
 		return nil
 	}
-	return &problem{fmt.Sprintf("there is no key %q that you may see", name), "holdfast key list shows the keys; holdfast enroll kubernetes makes one with a certificate", exitFailed, nil}
+	return failf("holdfast key list shows the keys; holdfast enroll kubernetes makes one with a certificate", "there is no key %q that you may see", name)
 }
 
 // noteApproval says when nobody will approve what mode certificate asks for:

@@ -56,7 +56,7 @@ func direct(p *profile.Profile) kubeconfig.Cluster {
 func loopback(p *profile.Profile, endpoint brokerwire.Endpoint) (kubeconfig.Cluster, error) {
 	host, port, err := net.SplitHostPort(endpoint.Address)
 	if err != nil || endpoint.Certificate == "" {
-		return kubeconfig.Cluster{}, &problem{"the broker does not say where its proxy listens", "holdfast doctor looks closer", exitFailed, err}
+		return kubeconfig.Cluster{}, failf("holdfast doctor looks closer", "the broker does not say where its proxy listens")
 	}
 	c := kubeconfig.Cluster{
 		Server: "https://" + net.JoinHostPort(host, port), TLSServerName: p.ServerName(),

@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"strconv"
 
@@ -22,14 +21,12 @@ func (o *addOptions) newProfile(cluster *kubeconfig.Cluster) (p, known *profile.
 		return nil, nil, err
 	}
 	if fault := faults[o.profile]; fault != nil {
-		return nil, nil, &problem{fault.Error(), "mend or remove the profile, or choose another name with --profile", exitFailed, fault}
+		return nil, nil, failf("mend or remove the profile, or choose another name with --profile", "%w", fault)
 	}
 	p = &profile.Profile{Name: o.profile}
 	if known = profiles[o.profile]; known != nil {
 		if known.Cluster.Server != cluster.Server {
-			return nil, nil, &problem{
-				fmt.Sprintf("profile %s is for another server, %s", o.profile, known.Cluster.Server), "choose another name with --profile", exitFailed, nil,
-			}
+			return nil, nil, failf("choose another name with --profile", "profile %s is for another server, %s", o.profile, known.Cluster.Server)
 		}
 		*p = *known
 		p.Modes = slices.Clone(known.Modes)
@@ -46,7 +43,7 @@ func (o *addOptions) newProfile(cluster *kubeconfig.Cluster) (p, known *profile.
 		return nil, nil, err
 	}
 	if err := p.Check(); err != nil {
-		return nil, nil, &problem{err.Error(), "the first word of each line is the profile's", exitFailed, err}
+		return nil, nil, failf("the first word of each line is the profile's", "%w", err)
 	}
 	return p, known, nil
 }

@@ -73,7 +73,7 @@ func (a *app) removeContext(ctx context.Context, o *kubeOptions, name string) er
 	dir := profile.Directory(o.system)
 	known := profile.CheckName(r.profile) == nil && exists(dir, r.profile)
 	if len(r.users) == 0 && !known {
-		return &problem{fmt.Sprintf("there is neither a profile %q nor a context of that name that holdfast has added", name), "holdfast kubeconfig list shows them", exitFailed, nil}
+		return failf("holdfast kubeconfig list shows them", "there is neither a profile %q nor a context of that name that holdfast has added", name)
 	}
 	for _, user := range r.users {
 		file := config.Users[user].Origin

@@ -23,14 +23,12 @@ func editFile(ctx context.Context, path string, change func([]byte) ([]byte, err
 	err := edit.File(ctx, path, change)
 	switch {
 	case errors.Is(err, edit.ErrLocked):
-		return &problem{err.Error(), "wait for it, or remove " + path + ".lock when nothing runs that made it", exitFailed, err}
+		return failf("wait for it, or remove "+path+".lock when nothing runs that made it", "%w", err)
 	case errors.Is(err, edit.ErrLayout):
-		return &problem{
-			err.Error(),
-			"kubectl config view --raw --flatten writes it anew, without comments, into another file: use that one with --kubeconfig", exitFailed, err,
-		}
+		return failf("kubectl config view --raw --flatten writes it anew, without comments, into another file: use that one with --kubeconfig",
+			"%w", err)
 	case err != nil:
-		return &problem{err.Error(), "", exitFailed, err}
+		return failf("", "%w", err)
 	}
 	return nil
 }

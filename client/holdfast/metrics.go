@@ -143,7 +143,7 @@ func (a *app) printMetrics(all []metrics.Metric, o *metricsOptions) error {
 	}
 	if o.textfile != "" {
 		if err := prometheus.WriteToTextfile(o.textfile, registry); err != nil {
-			return &problem{err.Error(), "the directory has to be there, and writable by you", exitFailed, err}
+			return failf("the directory has to be there, and writable by you", "%w", err)
 		}
 		return nil
 	}

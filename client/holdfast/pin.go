@@ -74,9 +74,7 @@ func (a *app) cardOf(ctx context.Context, c *client.Client, k agentwire.Key) (ag
 	}
 	i := slices.IndexFunc(cards, func(card agentwire.Card) bool { return card.Serial == k.Place.Card })
 	if i < 0 {
-		return agentwire.Card{}, &problem{
-			fmt.Sprintf("key %s is on card %d, which is in no reader", k.Name, k.Place.Card), fmt.Sprintf("insert card %d", k.Place.Card), exitFailed, nil,
-		}
+		return agentwire.Card{}, failf(fmt.Sprintf("insert card %d", k.Place.Card), "key %s is on card %d, which is in no reader", k.Name, k.Place.Card)
 	}
 	card := cards[i]
 	if err := notReady(card); err != nil {

@@ -96,11 +96,11 @@ func pickCard(cards []agentwire.Card, serial uint32) (agentwire.Card, error) {
 	case len(wanted) > 1:
 		return agentwire.Card{}, usagef("--card says which", "there are several cards: %s", strings.Join(serials, ", "))
 	case len(known) > 0:
-		return agentwire.Card{}, &problem{fmt.Sprintf("card %d is in no reader", serial), "insert it; there now: card " + strings.Join(serials, ", card "), exitFailed, nil}
+		return agentwire.Card{}, failf("insert it; there now: card "+strings.Join(serials, ", card "), "card %d is in no reader", serial)
 	case len(cards) > 0:
 		return agentwire.Card{}, notReady(cards[0])
 	}
-	return agentwire.Card{}, &problem{"there is no card in any reader", "insert one; holdfast doctor finds out why one is not seen", exitFailed, nil}
+	return agentwire.Card{}, failf("insert one; holdfast doctor finds out why one is not seen", "there is no card in any reader")
 }
 
 // notReady says why a card cannot be used, if so.
@@ -112,7 +112,7 @@ func notReady(card agentwire.Card) error {
 	if hint == "" {
 		hint = "holdfast doctor looks closer"
 	}
-	return &problem{fmt.Sprintf("%s is %s: %s", cardName(card), card.State, card.Reason), hint, exitFailed, nil}
+	return failf(hint, "%s is %s: %s", cardName(card), card.State, card.Reason)
 }
 
 // cardName is what to call a card, or a reader of which no card is known.

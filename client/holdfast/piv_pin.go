@@ -114,7 +114,7 @@ func spent(card agentwire.Card, what string, tries int) error {
 	if what == "PUK" && tries > 0 {
 		hint = "if you are sure of it, ykman piv access change-puk takes it"
 	}
-	return &problem{message, hint, exitPerson, nil}
+	return personf(hint, "%s", message)
 }
 
 // wrongSecret says what to do next when a card did not take its PIN or PUK.

@@ -89,10 +89,8 @@ func (a *app) setUp(ctx context.Context, c *client.Client, o *setUpOptions) erro
 // agreeToSetUp shows what is on the card and what will be replaced, and wants a yes.
 func (a *app) agreeToSetUp(ctx context.Context, card agentwire.Card, o *setUpOptions) error {
 	if card.PUKTries != nil && *card.PUKTries == 0 {
-		return &problem{
-			fmt.Sprintf("the PUK of card %d is blocked, so it cannot be replaced", card.Serial),
-			"ykman piv reset makes the card as it was when it was sold; it loses every key on it", exitPerson, nil,
-		}
+		return personf("ykman piv reset makes the card as it was when it was sold; it loses every key on it",
+			"the PUK of card %d is blocked, so it cannot be replaced", card.Serial)
 	}
 	card.Notes = slices.DeleteFunc(slices.Clone(card.Notes), func(n agentwire.Notice) bool { return strings.HasPrefix(n.Hint, "holdfast piv setup") })
 	if err := printCard(a.stderr, card); err != nil {

@@ -219,10 +219,10 @@ func (o *checkOptions) read() (*policy.Policy, error) {
 	}
 	p, err := parse(o.file)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrPermission) {
-		return nil, &problem{err.Error(), program + " keeps its old policy until the file is right", exitFailed, err}
+		return nil, failf(program+" keeps its old policy until the file is right", "%w", err)
 	}
 	if err != nil {
-		return nil, &problem{err.Error(), "name a file that is there and that you may read", exitFailed, err}
+		return nil, failf("name a file that is there and that you may read", "%w", err)
 	}
 	return p, nil
 }

@@ -8,7 +8,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"holdfast/client/exchange/kubernetes/signin"
 	"holdfast/client/profile"
 )
 
@@ -20,18 +19,6 @@ func (o *profileOptions) flag(cmd *cobra.Command) {
 }
 
 func (o *profileOptions) directory() string { return profile.Directory(o.system) }
-
-// find returns a profile, or nil when there is none of the name.
-func (o *profileOptions) find(name string) (*profile.Profile, error) {
-	all, faults, err := profile.Load(o.directory())
-	if err == nil && faults[name] != nil {
-		err = faults[name]
-	}
-	if err != nil {
-		return nil, &problem{err.Error(), "correct or remove the file", exitFailed, err}
-	}
-	return all[name], nil
-}
 
 // complete has the shell complete names of profiles.
 func (o *profileOptions) complete(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
@@ -51,26 +38,6 @@ func oneProfile(cmd *cobra.Command, args []string) error {
 		return usageError(err)
 	}
 	return nil
-}
-
-// clusterOf is a profile's cluster as transports know it.
-func clusterOf(p *profile.Profile) *signin.Cluster {
-	return &signin.Cluster{
-		Server: p.Cluster.Server, CertificateAuthorityData: []byte(p.Cluster.CertificateAuthorityData),
-		TLSServerName: p.Cluster.TLSServerName, ProxyURL: p.Cluster.ProxyURL, DisableCompression: p.Cluster.DisableCompression,
-	}
-}
-
-// profilesOf returns the names of the profiles whose key is of a set.
-func profilesOf(all map[string]*profile.Profile, set string) []string {
-	var names []string
-	for name, p := range all {
-		if p.Key == set {
-			names = append(names, name)
-		}
-	}
-	slices.Sort(names)
-	return names
 }
 
 // enrollHint is the command that gets a profile's key another certificate.

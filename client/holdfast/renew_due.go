@@ -2,25 +2,22 @@ package main
 
 import (
 	"context"
-	"crypto/x509"
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"holdfast/client/enroll"
-	"holdfast/client/profile"
-	"holdfast/internal/keys"
 )
 
-// dueOptions is what `renew` was given.
+// dueOptions holds the options of `renew`.
 type dueOptions struct {
 	renewOptions
-	due    bool
-	within time.Duration
-	prune  bool
+	due, prune bool
+	within     time.Duration
 }
 
 func (a *app) renewCommand() *cobra.Command {
@@ -51,84 +48,73 @@ certificate expired more than a day ago.`,
 			}
 			return nil
 		},
-		RunE: a.action(func(ctx context.Context, _ []string) error {
-			all, failures, err := a.renewals(&o)
-			if err != nil {
-				return err
-			}
-			if len(all) == 0 { // nobody to ask about anything
-				return a.renewed(nil, failures, o.json)
-			}
-			c, err := a.dial(ctx)
-			if err != nil {
-				return err
-			}
-			defer c.Close()
-			for _, r := range all {
-				r.agent = c
-			}
-			return (&dueRun{app: a, options: &o, all: all, failures: failures, done: make(chan finished)}).run(ctx)
-		}),
+		RunE: a.action(func(ctx context.Context, _ []string) error { return a.renewDue(ctx, &o) }),
 	}
 	f := cmd.Flags()
 	f.BoolVar(&o.due, "due", false, "renew what is due")
 	f.DurationVar(&o.within, "within", 0, "wait for renewals that are planned within so long (default none)")
-	f.BoolVar(&o.noJitter, "no-jitter", false, "renew exactly at the fraction, whatever jitter the profiles say")
+	f.BoolVar(&o.NoJitter, "no-jitter", false, "renew exactly at the fraction, whatever jitter the profiles say")
 	f.BoolVar(&o.prune, "prune", false, "delete keys of earlier generations whose certificate expired more than a day ago")
 	o.flags(cmd)
 	return cmd
 }
 
-// renewals is the profiles whose certificates this tool renews. Those with a fault
-// are told of, and counted.
-func (a *app) renewals(o *dueOptions) (all []*renewing, failures int, err error) {
-	profiles, faults, err := profile.Load(o.profiles.directory())
+// renewDue renews what is due. Without a profile to renew it does not need an agent.
+func (a *app) renewDue(ctx context.Context, o *dueOptions) error {
+	all, faults, err := enroll.Due(o.profiles.directory(), &o.Options)
 	if err != nil {
-		return nil, 0, &problem{err.Error(), "", exitFailed, err}
+		return err
 	}
 	for _, name := range slices.Sorted(maps.Keys(faults)) {
 		a.tell("error", fmt.Sprintf("profile %s: %v", name, faults[name]))
-		failures++
 	}
-	seen := map[string]bool{}
-	for _, name := range slices.Sorted(maps.Keys(profiles)) {
-		p := profiles[name]
-		if p.Renewal.SignerName == "" || seen[p.Key] { // enrolled in another way, or renewed for another profile
-			continue
+	failures := 0
+	if len(all) > 0 {
+		c, err := a.dial(ctx)
+		if err != nil {
+			return err
 		}
-		seen[p.Key] = true
-		all = append(all, &renewing{app: a, options: &o.renewOptions, profile: p})
+		defer c.Close()
+		a.prepareRenewals(&o.renewOptions, c)
+		if failures, err = a.run(o, all).Do(ctx); err != nil {
+			return err
+		}
 	}
-	return all, failures, nil
-}
-
-// renewed ends a run.
-func (a *app) renewed(all []*renewing, failures int, asJSON bool) error {
-	if asJSON {
+	if o.json {
 		states := []renewalState{}
 		for _, r := range all {
-			states = append(states, r.state())
+			states = append(states, o.state(r))
 		}
 		if err := a.json(states); err != nil {
 			return err
 		}
 	}
-	if failures > 0 {
+	if failures+len(faults) > 0 {
 		return answered{exitFailed}
 	}
 	return nil
 }
 
-// plannedFor tells when the certificate of a key is renewed, or nothing for one
-// that no profile renews.
-func plannedFor(key string, leaf *x509.Certificate) (at time.Time, profileName string) {
-	for _, system := range []bool{false, true} {
-		all, _, _ := profile.Load(profile.Directory(system)) // what cannot be read renews nothing
-		for _, name := range profilesOf(all, keys.SetOf(key)) {
-			if p := all[name]; p.Renewal.SignerName != "" {
-				return enroll.Moment(leaf, p.Renewal, jitterSeed(key)), name
+// run returns a run that prints its progress. A failure is one line, for logs.
+func (a *app) run(o *dueOptions, all []*enroll.Renewal) *enroll.Run {
+	return &enroll.Run{
+		Renewals: all, Within: o.within, Prune: o.prune,
+		Renewed: func(r *enroll.Renewal) error {
+			if o.json {
+				return nil
 			}
-		}
+			return a.printRenewal(r)
+		},
+		Failed: func(r *enroll.Renewal) {
+			p := explain(o.about(r.Profile, r.Failed))
+			text := r.Profile.Name + ": " + strings.ReplaceAll(p.message, "\n", "; ")
+			if p.hint != "" {
+				text += " (" + p.hint + ")"
+			}
+			a.tell("error", text)
+		},
+		Deleted: func(r *enroll.Renewal, key string) {
+			a.note("%s: key %s deleted, its certificate expired more than a day ago", r.Profile.Name, key)
+		},
 	}
-	return time.Time{}, ""
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"holdfast/client/enroll"
 	"holdfast/client/profile"
 	"holdfast/internal/agentwire"
 	"holdfast/internal/fault"
@@ -26,7 +27,7 @@ func (c *cluster) enroll(t *testing.T, name string, from, until time.Duration) {
 	c.certify(t, name, from, until)
 	p := &profile.Profile{
 		Name: name, Key: keys.SetOf(name), Cluster: profile.Cluster{Server: c.URL, CertificateAuthorityData: string(c.CA)},
-		Renewal: profile.Renewal{SignerName: peopleSigner},
+		Renewal: profile.Renewal{SignerName: enroll.PeopleSigner},
 	}
 	if !strings.Contains(name, ".") {
 		check(t, profile.Write(profile.Directory(false), p))
@@ -64,7 +65,7 @@ func TestCertificateRenew(t *testing.T) {
 			t.Errorf("%s: not signed in by the key", r)
 		}
 	}
-	if signer, _, _ := c.Asked(c.RequestNames()[0]); signer != peopleSigner {
+	if signer, _, _ := c.Asked(c.RequestNames()[0]); signer != enroll.PeopleSigner {
 		t.Errorf("asked %s", signer)
 	}
 }
@@ -112,7 +113,7 @@ func TestRenewRefusals(t *testing.T) {
 	c.enroll(t, "prod", -2*time.Hour, -time.Hour)
 	c.run("certificate", "renew", "prod").want(t, 1, "key prod expired on 20", "hint: holdfast enroll kubernetes prod --key prod --context CONTEXT gets another")
 	c.enroll(t, "prod", -time.Hour, time.Hour)
-	c.agent.Fail(agentwire.SignTLSClient, &fault.Error{Kind: fault.PINRequired, Message: "key prod wants its PIN", Hint: "holdfast unlock NAME"})
+	c.agent.Fail(agentwire.SignTLSClient, &fault.Error{Kind: fault.PINRequired, Message: "key prod wants its PIN", Next: fault.Next{Do: fault.Unlock}})
 	c.run("certificate", "renew", "prod").want(t, 5, "wants its PIN", "holdfast unlock prod")
 	c.agent.Fail(agentwire.SignTLSClient, nil)
 	c.Change(func(to *apiserver.Conduct) { to.Revoked = true })

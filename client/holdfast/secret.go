@@ -38,7 +38,7 @@ func (s *secretSource) given() bool { return s.option != "" && s.fd >= 0 }
 func (s *secretSource) read(ctx context.Context, a *app, prompt, again string) ([]byte, error) {
 	secret, err := s.readAny(ctx, a, prompt, again)
 	if err == nil && len(secret) == 0 && !s.given() {
-		err = &problem{"no " + s.name + " was entered", "", exitPerson, nil}
+		err = personf("", "no %s was entered", s.name)
 	}
 	return secret, err
 }
@@ -60,7 +60,7 @@ func (s *secretSource) readAny(ctx context.Context, a *app, prompt, again string
 	second, err := askHidden(ctx, tty, again)
 	defer clear(second)
 	if err == nil && !bytes.Equal(secret, second) {
-		err = &problem{"the two are not the same", "nothing was done; try again", exitPerson, nil}
+		err = personf("nothing was done; try again", "the two are not the same")
 	}
 	return secret, err
 }
@@ -74,7 +74,7 @@ func (s *secretSource) nobody(err error) error {
 	if s.instead != "" {
 		hint += ", or " + s.instead
 	}
-	return &problem{"the " + s.name + " is needed, and there is no terminal to ask for it", hint, exitPerson, err}
+	return personf(hint, "the %s is needed, and there is no terminal to ask for it", s.name)
 }
 
 // readDescriptor reads one line and no more: the next secret may be on the next.
@@ -85,7 +85,7 @@ func (s *secretSource) readDescriptor(a *app) ([]byte, error) {
 	}
 	line, err := readLine(from)
 	if err != nil {
-		return nil, &problem{fmt.Sprintf("--%s %d: %v", s.option, s.fd, err), "open it for reading: --" + s.option + " 3 3<FILE", exitFailed, err}
+		return nil, failf("open it for reading: --"+s.option+" 3 3<FILE", "--%s %d: %w", s.option, s.fd, err)
 	}
 	return line, nil
 }

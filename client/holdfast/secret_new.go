@@ -28,10 +28,8 @@ func checkNew(name string, secret []byte) error {
 	}
 	for step := -1; step <= 1; step++ {
 		if steady(secret, step) {
-			return &problem{
-				"the " + name + " repeats one character, or counts up or down, as the factory's does",
-				"whoever finds the card tries these first: choose another", exitFailed, nil,
-			}
+			return failf("whoever finds the card tries these first: choose another",
+				"the %s repeats one character, or counts up or down, as the factory's does", name)
 		}
 	}
 	return nil
@@ -49,7 +47,7 @@ func checkCode(name string, secret []byte) error {
 	case len(secret) > 8:
 		why = "is too long"
 	}
-	return &problem{"the " + name + " " + why, "it has 6 to 8 digits, letters or signs; nothing was done", exitFailed, nil}
+	return failf("it has 6 to 8 digits, letters or signs; nothing was done", "the %s %s", name, why)
 }
 
 // steady reports whether each byte of s is the one before it plus step.
@@ -64,7 +62,7 @@ func steady(s []byte, step int) bool {
 
 func checkDifferent(pin, puk []byte) error {
 	if bytes.Equal(pin, puk) {
-		return &problem{"PIN and PUK are the same", "the PUK is for the day when the PIN is lost: choose two", exitFailed, nil}
+		return failf("the PUK is for the day when the PIN is lost: choose two", "PIN and PUK are the same")
 	}
 	return nil
 }

@@ -179,7 +179,7 @@ func (s *session) accepted() bool {
 // carry learns the server's verdict and copies in both directions.
 func (s *session) carry(ctx context.Context) error {
 	if s.key != nil && !s.requested {
-		return &problem{"the server did not ask for a client certificate", "leave --key out to connect without one", exitFailed, nil}
+		return failf("leave --key out to connect without one", "the server did not ask for a client certificate")
 	}
 	// With TLS 1.2, the server's Finished comes after its look at the client.
 	if !s.requested || s.conn.ConnectionState().Version < tls.VersionTLS13 {
@@ -268,10 +268,8 @@ func (s *session) judge(ctx context.Context, err error, before int64) error {
 		s.accept("it closed the connection in good order")
 		return nil
 	case err == io.EOF, err == errSilent, errors.Is(err, syscall.ECONNRESET):
-		return &problem{
-			"the server did not say whether it takes the client certificate, and ended the connection",
-			"the server's log says why", exitFailed, err,
-		}
+		return failf("the server's log says why",
+			"the server did not say whether it takes the client certificate, and ended the connection")
 	}
-	return &problem{"connection: " + err.Error(), "", exitFailed, err}
+	return failf("", "connection: %w", err)
 }

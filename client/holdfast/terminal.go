@@ -52,7 +52,7 @@ func ask(ctx context.Context, tty *os.File, prompt string) ([]byte, error) {
 func (a *app) confirm(ctx context.Context, question, hint string) error {
 	tty, err := a.terminal()
 	if err != nil {
-		return &problem{"this needs a person's yes, and there is no terminal to ask on", hint, exitPerson, err}
+		return personf(hint, "this needs a person's yes, and there is no terminal to ask on")
 	}
 	defer tty.Close()
 	answer, err := ask(ctx, tty, question+" [y/N] ")
@@ -64,5 +64,5 @@ func (a *app) confirm(ctx context.Context, question, hint string) error {
 	case "y", "yes":
 		return nil
 	}
-	return &problem{"not done: the answer was no", "", exitPerson, nil}
+	return personf("", "not done: the answer was no")
 }

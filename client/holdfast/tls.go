@@ -61,7 +61,7 @@ func (a *app) connect(ctx context.Context, o *connectOptions, address string) er
 	defer done()
 	raw, err := (&net.Dialer{Timeout: dialTime}).DialContext(ctx, "tcp", address)
 	if err != nil {
-		return &problem{err.Error(), "check the address, and that the server runs", exitFailed, err}
+		return failf("check the address, and that the server runs", "%w", err)
 	}
 	defer raw.Close()
 	defer context.AfterFunc(ctx, func() { raw.Close() })()
@@ -159,15 +159,15 @@ func (s *session) explain(ctx context.Context, err error) error {
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case errors.Is(err, context.DeadlineExceeded):
-		return &problem{fmt.Sprintf("no handshake within %s", handshakeTime), "is it a TLS server that answers there?", exitFailed, err}
+		return failf("is it a TLS server that answers there?", "no handshake within %s", handshakeTime)
 	case errors.As(err, &name):
-		return &problem{err.Error(), "--server-name says which name to expect", exitFailed, err}
+		return failf("--server-name says which name to expect", "%w", err)
 	case errors.As(err, &authority), errors.As(err, &invalid):
-		return &problem{err.Error(), "--ca names the certificates to trust for this server", exitFailed, err}
+		return failf("--ca names the certificates to trust for this server", "%w", err)
 	case isAlert(err):
 		return s.refusal(err)
 	}
-	return &problem{"handshake: " + err.Error(), "", exitFailed, err}
+	return failf("", "handshake: %w", err)
 }
 
 // isAlert reports whether the server sent an alert (RFC 8446, section 6).
@@ -187,5 +187,5 @@ func (s *session) refusal(err error) error {
 	case s.key != nil && !s.key.Info().TLS12:
 		hint = "key " + s.key.Info().Name + " signs TLS 1.3 only; holdfast key create --tls12 makes one for older servers"
 	}
-	return &problem{"the server refused: " + err.Error(), hint, exitFailed, err}
+	return failf(hint, "the server refused: %w", err)
 }

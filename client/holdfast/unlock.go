@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -66,11 +65,11 @@ func (a *app) unlock(ctx context.Context, c *client.Client, o *unlockOptions, na
 	return a.withPIN(ctx, c, &o.source, k, unlock)
 }
 
-// notAsked gives the error of an agent that could not ask another hint than to do
-// what was just done.
+// notAsked returns the error of an agent that could not ask for the PIN. Its next
+// step, to run this command, is replaced by what makes this command work.
 func (o *unlockOptions) notAsked(err error) error {
 	e, fromAgent := fault.AsError(err)
-	if !fromAgent || !strings.Contains(e.Hint, "holdfast unlock") {
+	if !fromAgent || e.Next.Do != fault.Unlock {
 		return err
 	}
 	p := *explain(err)

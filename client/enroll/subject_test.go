@@ -1,4 +1,4 @@
-package main
+package enroll
 
 import (
 	"crypto/x509/pkix"
@@ -18,12 +18,12 @@ func TestParseSubject(t *testing.T) {
 		"": "",
 	}
 	for text, want := range tests {
-		name, err := parseSubject(text)
+		name, err := ParseSubject(text)
 		if err != nil || name.String() != want {
 			t.Errorf("%q: got %q, %v, want %q", text, name.String(), err, want)
 		}
 	}
-	name, err := parseSubject("UID=alice")
+	name, err := ParseSubject("UID=alice")
 	if err != nil || len(name.ExtraNames) != 1 || name.ExtraNames[0].Value != "alice" {
 		t.Errorf("UID: got %v, %v", name.ExtraNames, err)
 	}
@@ -33,7 +33,7 @@ func TestParseSubjectRefusals(t *testing.T) {
 	for _, text := range []string{
 		"alice", "=alice", "CN=", "CN=a,", ",CN=a", "CN=a,,O=b", "CN=a,CN=b", "DC=example", "CN=a+O=b", `CN="a"`, `CN=a\`, "CN=a=b", "CN=a,O",
 	} {
-		if name, err := parseSubject(text); err == nil {
+		if name, err := ParseSubject(text); err == nil {
 			t.Errorf("%q: got %q, want an error", text, name.String())
 		}
 	}
@@ -49,7 +49,7 @@ func FuzzParseSubject(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		name, err := parseSubject(text)
+		name, err := ParseSubject(text)
 		if err != nil {
 			return
 		}

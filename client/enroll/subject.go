@@ -1,4 +1,4 @@
-package main
+package enroll
 
 import (
 	"crypto/x509/pkix"
@@ -7,11 +7,11 @@ import (
 	"strings"
 )
 
-// parseSubject reads a distinguished name such as CN=alice,O=dev. A comma, an
+// ParseSubject reads a distinguished name such as CN=alice,O=dev. A comma, an
 // equals sign or a backslash in a value has a backslash before it (RFC 4514,
-// section 2.4). The attributes come out in the order of pkix.Name, whatever
-// theirs was.
-func parseSubject(text string) (pkix.Name, error) {
+// section 2.4). The result has the attributes in the order of pkix.Name, not in
+// that of the text.
+func ParseSubject(text string) (pkix.Name, error) {
 	var name pkix.Name
 	for rest := text; rest != ""; {
 		attribute, after, ok := strings.Cut(rest, "=")

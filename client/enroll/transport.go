@@ -1,4 +1,4 @@
-package main
+package enroll
 
 import (
 	"crypto"
@@ -15,7 +15,7 @@ import (
 type keyTransport struct {
 	*http.Transport
 	mu     sync.Mutex
-	failed error // of the key, as the agent gave it: crypto/tls makes text of it
+	failed error // of the key, as the agent gave it; crypto/tls would keep its text alone
 }
 
 func newKeyTransport(cluster *signin.Cluster, k *client.Key) (*keyTransport, error) {
@@ -41,7 +41,7 @@ func newKeyTransport(cluster *signin.Cluster, k *client.Key) (*keyTransport, err
 	return t, err
 }
 
-// RoundTrip sends r. The error is the key's own where the key is to blame.
+// RoundTrip sends r. Where signing failed, it returns the error of the key.
 func (t *keyTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	response, err := t.Transport.RoundTrip(r)
 	t.mu.Lock()
@@ -52,7 +52,7 @@ func (t *keyTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return response, err
 }
 
-// notedSigner is a key whose failures are noted.
+// notedSigner is a key that notes its last failure in a transport.
 type notedSigner struct {
 	crypto.MessageSigner
 	transport *keyTransport

@@ -1,4 +1,4 @@
-package main
+package enroll
 
 import (
 	"context"
@@ -8,19 +8,29 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	"holdfast/client"
 	"holdfast/client/exchange/kubernetes"
 	"holdfast/client/exchange/kubernetes/signin"
+	"holdfast/client/profile"
 	"holdfast/internal/fault"
 )
 
 // The signers that every cluster has, for people and for nodes.
 const (
-	peopleSigner = "kubernetes.io/kube-apiserver-client"
-	nodeSigner   = "kubernetes.io/kube-apiserver-client-kubelet"
+	PeopleSigner = "kubernetes.io/kube-apiserver-client"
+	NodeSigner   = "kubernetes.io/kube-apiserver-client-kubelet"
 )
+
+// signerFor returns the signer of Kubernetes itself for a user.
+func signerFor(commonName string) string {
+	if profile.Node(commonName) {
+		return NodeSigner
+	}
+	return PeopleSigner
+}
 
 // order is a certificate to be got for a key.
 type order struct {
@@ -30,23 +40,24 @@ type order struct {
 	subject  x509.CertificateRequest // its subject alone
 	signer   string
 	lifetime time.Duration
-	profile  string // whoever approves sees it in the request's name
-	present  []byte // the certificate that is to be replaced, DER; empty when there is none
-	fresh    bool   // a request that was decided on before does not count: a person wants another try
-	created  func(name string)
+	profile  string // part of the request's name, for whoever approves it
+	present  []byte // the certificate to replace, DER; empty when there is none
+	fresh    bool   // make another request when an earlier one was denied or has failed
+	waiting  func(request, signer string)
 }
 
-// issued is what came of an order.
-type issued struct {
-	leaf *x509.Certificate
-	user *kubernetes.User // whom the API server takes the key for; nil when it did not say
-	why  error            // why it did not say
+// Issued is a certificate that a key was given.
+type Issued struct {
+	Leaf     *x509.Certificate
+	Planned  time.Time        // when it is to be renewed
+	User     *kubernetes.User // the user that it signs in as; nil when the API server did not say
+	Unproven error            // why the API server did not say
 }
 
 // get asks for the certificate through signedIn, tries it out, and gives it to
-// the key. What the API server does not take is not installed: the key keeps the
-// certificate that it has.
-func (o *order) get(ctx context.Context, signedIn http.RoundTripper) (*issued, error) {
+// the key. A certificate that the API server rejects is not installed: the key keeps
+// the one that it has.
+func (o *order) get(ctx context.Context, signedIn http.RoundTripper) (*Issued, error) {
 	csr, err := o.key.WithContext(ctx).CertificateRequest(&o.subject)
 	if err != nil {
 		return nil, err
@@ -59,12 +70,10 @@ func (o *order) get(ctx context.Context, signedIn http.RoundTripper) (*issued, e
 	if err != nil {
 		return nil, err
 	}
-	result := &issued{leaf: leaf}
-	if result.user, result.why = o.prove(ctx, chain); refusedCredential(result.why) {
-		return nil, &problem{
-			"the API server does not take the certificate that " + o.signer + " issued: " + result.why.Error(),
-			"do its --client-ca-file and the signer's CA belong together? the key keeps the certificate that it had", exitFailed, result.why,
-		}
+	result := &Issued{Leaf: leaf}
+	if result.User, result.Unproven = o.prove(ctx, chain); rejectedCredential(result.Unproven) {
+		return nil, failure(fmt.Errorf("the API server does not take the certificate that %s issued: %w", o.signer, result.Unproven),
+			"do its --client-ca-file and the signer's CA belong together? the key keeps the certificate that it had")
 	}
 	if _, err := o.agent.InstallCertificate(ctx, o.key.Info().Name, chain); err != nil {
 		return nil, err
@@ -72,17 +81,21 @@ func (o *order) get(ctx context.Context, signedIn http.RoundTripper) (*issued, e
 	return result, nil
 }
 
-// request asks for the certificate, once: a request that waits for its approval
-// since an earlier try is the one that is waited for.
+// request asks for the certificate once: where a request of an earlier try still
+// waits for its approval, request waits for that one.
 func (o *order) request(ctx context.Context, signedIn http.RoundTripper, csr []byte) ([][]byte, error) {
 	found := false
+	waiting := func(name string) {
+		if o.waiting != nil {
+			o.waiting(name, o.signer)
+		}
+	}
 	kube := &kubernetes.Client{Server: o.cluster.Server, HTTP: signedIn}
 	r := kubernetes.CertificateRequest{
-		CSR: csr, SignerName: o.signer, Lifetime: o.lifetime, Once: o.requestName(), Created: o.created,
+		CSR: csr, SignerName: o.signer, Lifetime: o.lifetime, Once: o.requestName(), Created: waiting,
 		Found: func(name string) {
-			if found = true; o.created != nil {
-				o.created(name)
-			}
+			found = true
+			waiting(name)
 		},
 	}
 	chain, err := kube.RequestCertificate(ctx, r)
@@ -96,8 +109,8 @@ func (o *order) request(ctx context.Context, signedIn http.RoundTripper, csr []b
 
 func (o *order) prefix() string { return "holdfast-" + o.profile + "-" }
 
-// requestName is the same for every try to get this certificate, and another one
-// for the next.
+// requestName returns a name that is the same for every try to get this certificate,
+// and differs for the next certificate.
 func (o *order) requestName() string {
 	h := sha256.New()
 	for _, part := range []string{
@@ -108,8 +121,8 @@ func (o *order) requestName() string {
 	return o.prefix() + hex.EncodeToString(h.Sum(nil)[:5])
 }
 
-// leafOfKey returns the certificate that a key has, DER, or nothing.
-func leafOfKey(k *client.Key) []byte {
+// leafOf returns the certificate that a key has, DER, or nothing.
+func leafOf(k *client.Key) []byte {
 	if chain := k.Info().Chain; len(chain) > 0 {
 		return chain[0]
 	}
@@ -120,7 +133,7 @@ func leafOfKey(k *client.Key) []byte {
 // have to touch the device.
 const proveTime = 2 * time.Minute
 
-// prove signs in with the key and a chain and asks who that is.
+// prove signs in with the key and a chain, and asks for the name of the user.
 func (o *order) prove(ctx context.Context, chain [][]byte) (*kubernetes.User, error) {
 	ctx, cancel := context.WithTimeout(ctx, proveTime)
 	defer cancel()
@@ -136,14 +149,14 @@ func (o *order) prove(ctx context.Context, chain [][]byte) (*kubernetes.User, er
 	return &user, nil
 }
 
-// refusedCredential reports whether the API server refused a credential, rather
-// than what was asked with it.
-func refusedCredential(err error) bool {
+// rejectedCredential reports whether the API server rejected a credential, rather
+// than the request that it came with.
+func rejectedCredential(err error) bool {
 	var status *kubernetes.StatusError
 	return errors.As(err, &status) && status.Code == http.StatusUnauthorized
 }
 
-// explain adds the next step to what went wrong with a request.
+// explain adds the next step to the failure of a request.
 func (o *order) explain(err error) error {
 	var pending *kubernetes.PendingError
 	var decided *kubernetes.DecisionError
@@ -152,61 +165,40 @@ func (o *order) explain(err error) error {
 	if _, ofKey := fault.AsError(err); ofKey {
 		return err
 	}
-	hint := ""
+	kind, hint := fault.Internal, ""
+	if errors.As(err, &pending) {
+		kind = fault.Deadline
+	}
 	switch {
 	case errors.As(err, &pending) && pending.Last != nil:
 		hint = "the API server could not be asked any more; the request is still there"
 	case errors.As(err, &pending) && pending.Approved:
 		hint = "does a controller sign for " + o.signer + "? kube-controller-manager does for Kubernetes' own signers"
 	case errors.As(err, &pending):
-		hint = "kubectl certificate approve " + pending.Name + " approves it, by somebody who may; then try again, or wait longer with --timeout"
+		hint = "kubectl certificate approve " + pending.Name + " approves it, run by a user who may; then try again, or wait longer with --timeout"
 	case errors.As(err, &decided):
-		hint = "kubectl describe csr " + decided.Name + " shows it; ask whoever decides on requests of " + o.signer
+		hint = "kubectl describe csr " + decided.Name + " shows it; ask the people who decide on requests of " + o.signer
 	case errors.As(err, &unfit):
 		hint = unfit.Hint
 	case errors.As(err, &status):
-		hint = o.refusalHint(status)
+		hint = o.rejectionHint(status)
 	case errors.As(err, new(x509.UnknownAuthorityError)), errors.As(err, new(x509.HostnameError)), errors.As(err, new(x509.CertificateInvalidError)):
 		hint = "the server is not the one that the CA and the name stand for; nothing was sent to it"
 	}
-	return &problem{err.Error(), hint, exitFailed, err}
+	return &fault.Error{Kind: kind, Message: err.Error(), Hint: hint}
 }
 
-func (o *order) refusalHint(s *kubernetes.StatusError) string {
-	for _, group := range o.subject.Subject.Organization {
-		if group == mastersGroup && s.Code == http.StatusForbidden {
-			return "no signer gives certificates for " + mastersGroup + ", which nobody could take away again; --subject CN=…,O=… names another group"
-		}
-	}
-	switch s.Code {
-	case http.StatusUnauthorized:
-		return "the API server does not know who asks: has the token or the certificate that signs in expired?"
-	case http.StatusForbidden:
-		return "who signs in must be allowed to create certificatesigningrequests (certificates.k8s.io)"
+func (o *order) rejectionHint(s *kubernetes.StatusError) string {
+	switch {
+	case s.Code == http.StatusForbidden && slices.Contains(o.subject.Subject.Organization, mastersGroup):
+		return "no signer issues certificates for " + mastersGroup + ", which could never be revoked; --subject CN=…,O=… names another group"
+	case s.Code == http.StatusUnauthorized:
+		return "the API server rejects the credential: has the token or the certificate that signs in expired?"
+	case s.Code == http.StatusForbidden:
+		return "the user that signs in must be allowed to create certificatesigningrequests (certificates.k8s.io)"
 	}
 	return ""
 }
 
-// mastersGroup may do everything, whatever the cluster's rules say.
+// mastersGroup is the group that may do everything, whatever the cluster's rules say.
 const mastersGroup = "system:masters"
-
-// identity shows whom the API server takes a key for.
-func (i *issued) identity() string {
-	if i.user == nil {
-		return ""
-	}
-	text := i.user.Username
-	var groups []string
-	for _, g := range i.user.Groups {
-		if g != authenticatedGroup {
-			groups = append(groups, g)
-		}
-	}
-	if len(groups) > 0 {
-		text += fmt.Sprintf(" (groups %s)", words(groups))
-	}
-	return text
-}
-
-// authenticatedGroup is everybody's who has signed in.
-const authenticatedGroup = "system:authenticated"
