@@ -16,11 +16,12 @@ const (
 	InsertCard Step = "insert-card" // insert Card
 	StartPCSCD Step = "start-pcscd" // install and start the smart card daemon
 	AllowPCSCD Step = "allow-pcscd" // let this user use cards: polkit(8)
+	ShareCard  Step = "share-card"  // configure gpg's card daemon to share the reader
 )
 
 // Steps lists every step in the order in which it was added.
 func Steps() []Step {
-	return []Step{Unlock, Enroll, Adopt, SetUpCard, Unblock, InsertCard, StartPCSCD, AllowPCSCD}
+	return []Step{Unlock, Enroll, Adopt, SetUpCard, Unblock, InsertCard, StartPCSCD, AllowPCSCD, ShareCard}
 }
 
 // Next is the next step after a failure: what to do, and to what. The zero value
@@ -58,6 +59,8 @@ func (n Next) String() string {
 		return "install pcscd, then: systemctl enable --now pcscd.socket"
 	case AllowPCSCD:
 		return "see polkit(8): the action is org.debian.pcsc-lite.access_pcsc"
+	case ShareCard:
+		return "let other programs share the reader: pcsc-shared and disable-ccid in ~/.gnupg/scdaemon.conf"
 	}
 	return ""
 }
