@@ -13,22 +13,22 @@ import (
 // onBehalfOf notes the process for which the caller says that it asks, for the audit
 // log and for rules that narrow by it. It rejects a report that cannot be true, which
 // would mislead a reader of the log.
-func (r *request) onBehalfOf(who *agentwire.Reported) error {
-	if who == nil {
+func (r *request) onBehalfOf(p *agentwire.Reported) error {
+	if p == nil {
 		return nil
 	}
 	flaw := ""
 	switch {
-	case who.UID == peer.OverflowUID || who.UID == ^uint32(0):
-		flaw = fmt.Sprintf("uid %d", who.UID)
-	case who.PID <= 0:
-		flaw = fmt.Sprintf("pid %d", who.PID)
-	case who.Start == 0:
+	case p.UID == peer.OverflowUID || p.UID == ^uint32(0):
+		flaw = fmt.Sprintf("uid %d", p.UID)
+	case p.PID <= 0:
+		flaw = fmt.Sprintf("pid %d", p.PID)
+	case p.Start == 0:
 		flaw = "a process without a start time"
-	case who.Unit != "" && !peer.IsUnit(who.Unit):
-		flaw = fmt.Sprintf("a unit named %.80q", who.Unit)
+	case p.Unit != "" && !peer.IsUnit(p.Unit):
+		flaw = fmt.Sprintf("a unit named %.80q", p.Unit)
 	default:
-		r.reported = &audit.Reported{UID: who.UID, PID: who.PID, Start: who.Start, Unit: who.Unit}
+		r.reported = &audit.Reported{UID: p.UID, PID: p.PID, Start: p.Start, Unit: p.Unit}
 		return nil
 	}
 	return &fault.Error{
@@ -39,9 +39,9 @@ func (r *request) onBehalfOf(who *agentwire.Reported) error {
 
 // reportedTo returns a report as the policy takes it. The agent looks up the user's
 // name itself.
-func (a *Agent) reportedTo(who *audit.Reported) *policy.Reported {
-	if who == nil {
+func (a *Agent) reportedTo(p *audit.Reported) *policy.Reported {
+	if p == nil {
 		return nil
 	}
-	return &policy.Reported{UID: who.UID, User: a.peers.Names.User(who.UID), Unit: who.Unit}
+	return &policy.Reported{UID: p.UID, User: a.peers.Names.User(p.UID), Unit: p.Unit}
 }

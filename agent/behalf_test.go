@@ -21,8 +21,8 @@ func (r *rig) signFor(key string, who *agentwire.Reported) error {
 	return r.call(agentwire.SignTLSClient, p, &agentwire.SignReply{})
 }
 
-// TestReportedIsRecordedAsReported: the verified caller stays the caller, and whom
-// it reports stands apart, in the decision and in the outcome.
+// TestReportedIsRecordedAsReported: records name the verified caller as the caller, and
+// the reported process separately, in the decision and in the outcome.
 func TestReportedIsRecordedAsReported(t *testing.T) {
 	r := newRig(t)
 	r.create("alice", keys.TLSClient)
@@ -46,8 +46,8 @@ func TestReportedIsRecordedAsReported(t *testing.T) {
 	}
 }
 
-// The users of one broker share its part of a device's time, and none gets a part
-// of anybody else's by being reported.
+// The users of one broker share the broker's part of a device's time. A report gives no
+// user a part of another caller's time.
 func TestReportsDivideTheReportersShare(t *testing.T) {
 	broker := &peer.Peer{Identity: peer.Identity{UID: 990, PID: 5, StartTime: 6}}
 	one := agent.ShareOf(broker, &audit.Reported{UID: 7, PID: 70, Start: 1})
@@ -58,7 +58,7 @@ func TestReportsDivideTheReportersShare(t *testing.T) {
 	}
 	for _, c := range []queue.Caller{one, other, agent.ShareOf(broker, nil)} {
 		if c.Peer != "uid:990" {
-			t.Errorf("counts for %s, not for who asks", c.Peer)
+			t.Errorf("counts for %s, not for the caller", c.Peer)
 		}
 	}
 }

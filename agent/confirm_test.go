@@ -27,7 +27,7 @@ func confirmed(t *testing.T, c agentwire.Confirm, change ...func(*agentwire.Crea
 	if key := r.create("alice", keys.TLSClient, change...); key.Confirm == nil || *key.Confirm != c {
 		t.Errorf("the key is shown with %+v, want %+v", key.Confirm, c)
 	}
-	p.none(t) // making it is no use of it
+	p.none(t) // creating a key does not use it
 	return r, p
 }
 
@@ -67,7 +67,7 @@ func wantNoQuestion(t *testing.T, r *rig, p *person, who *agentwire.Reported) {
 	p.none(t)
 }
 
-// A yes to a certificate request is none to signing in, and the other way round.
+// A confirmation of a certificate request does not confirm a sign-in, and the reverse.
 func TestYesIsForOneOperation(t *testing.T) {
 	for _, c := range []agentwire.Confirm{{When: "once"}, {When: "process", Minutes: 5}} {
 		r, p := confirmed(t, c)
@@ -156,7 +156,7 @@ func TestConfirmAlways(t *testing.T) {
 	p.none(t)
 }
 
-// Those who want the same yes share the question.
+// Requests for the same confirmation share one prompt.
 func TestOneQuestionForAll(t *testing.T) {
 	r, p := confirmed(t, agentwire.Confirm{When: "once"})
 	var results []<-chan error
@@ -201,8 +201,8 @@ func TestNobodyToSayYes(t *testing.T) {
 	wantKind(t, err, fault.ConfirmationRequired)
 }
 
-// A yes from before the key was locked, while the question was open, is good for
-// its one signature.
+// When the key is locked while its prompt is open, the confirmation is valid for that
+// one signature only.
 func TestYesDoesNotOutliveALock(t *testing.T) {
 	r, p := confirmed(t, agentwire.Confirm{When: "once"})
 	result := r.signingFor(nil)
@@ -215,7 +215,8 @@ func TestYesDoesNotOutliveALock(t *testing.T) {
 	wantYes(t, r, p, nil)
 }
 
-// A key with both is asked for both, and for both again when its time is over.
+// A key with a PIN and a confirmation prompts for both, and again for both when the
+// unlock has ended.
 func TestPINThenYes(t *testing.T) {
 	r, p := confirmed(t, agentwire.Confirm{When: "once"}, withPIN)
 	both := func() {
@@ -292,7 +293,7 @@ func requestInfo(t *testing.T, public []byte) []byte {
 	return info
 }
 
-// A key that wants a touch for each signature has its yes in that.
+// The touch for each signature is the confirmation of a key that wants both.
 func TestTouchIsAYes(t *testing.T) {
 	p := newPerson()
 	r := newRig(t, withPerson(p), withCards(1))

@@ -16,7 +16,7 @@ import (
 	"holdfast/internal/varlink"
 )
 
-// metrics returns what GetMetrics tells now: samples by the metric's name and the
+// metrics returns the samples of GetMetrics by the metric's name and the
 // values of its labels, as in requests_total SignTLSClient ok.
 func (r *rig) metrics() map[string]metrics.Sample {
 	r.t.Helper()
@@ -171,7 +171,7 @@ func slower(s metrics.Sample, bound float64) uint64 {
 	return s.Count
 }
 
-// A wait that its caller gave up is a wait, and no time of the device.
+// A wait that ends because the caller left is observed as a wait, and not as device time.
 func TestAbandonedWaitsAreObserved(t *testing.T) {
 	r := newRig(t)
 	r.create("alice", keys.TLSClient)
@@ -208,7 +208,7 @@ func TestMetricsAskThePolicy(t *testing.T) {
 	wantKind(t, r.call(agentwire.GetMetrics, agentwire.Empty{}, &agentwire.GetMetricsReply{}), fault.Denied)
 }
 
-// Whoever may read the metrics learns no name of a key, of a user or of a file.
+// The metrics hold no name of a key, of a user or of a file.
 func TestMetricsNameNobody(t *testing.T) {
 	r := newRig(t)
 	const name = "zanzibar"

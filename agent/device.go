@@ -122,9 +122,9 @@ func (d *device) worked() {
 // end before the device was asked, and the device would never be seen to be wedged.
 const lookTime = 5 * time.Second
 
-// How old the status may be that a caller gets who only asks for it: a question
-// costs device commands, which no queue shares out. A device that is not ready is
-// asked more often: it is idle, and people wait for its return.
+// How old the status in a reply may be. Each question costs device commands, which no
+// queue shares out. A device that is not ready is asked more often: it is idle, and
+// people wait for its return.
 const (
 	statusAge = time.Second
 	faultAge  = 100 * time.Millisecond

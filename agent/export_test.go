@@ -13,7 +13,7 @@ func (a *Agent) Watchers() int {
 	return len(a.watch.subs)
 }
 
-// ShareOf returns whose share of a device's time a request counts for.
+// ShareOf returns the identity of a request's caller in a device's queue.
 func ShareOf(p *peer.Peer, reported *audit.Reported) queue.Caller {
 	return (&request{conn: &connection{peer: p}, reported: reported}).caller()
 }
@@ -43,7 +43,7 @@ func (a *Agent) ForgetClosedPrompts() {
 // NewAt is New with a clock for grants.
 var NewAt = newAt
 
-// Claims returns how many slots are claimed by who makes a key in them.
+// Claims returns how many slots are claimed.
 func (a *Agent) Claims() int {
 	a.claims.mu.Lock()
 	defer a.claims.mu.Unlock()
@@ -53,5 +53,5 @@ func (a *Agent) Claims() int {
 // CardOf returns the card that a file to adopt names.
 func CardOf(file []byte) uint32 { return cardOf(file) }
 
-// PublishPolicy tells who watches that the policy has changed.
+// PublishPolicy publishes a change of the policy.
 func (a *Agent) PublishPolicy() { a.watch.publish(event{what: "policy"}) }

@@ -1,8 +1,6 @@
 package agent
 
-import (
-	"sync"
-)
+import "sync"
 
 // keyFaults are the keys that are set aside because they gave a wrong signature. The
 // zero value has none. Its methods are safe for concurrent use.

@@ -108,7 +108,7 @@ func TestStatusAsksThePolicy(t *testing.T) {
 	wantKind(t, r.call(agentwire.GetStatus, agentwire.Empty{}, &agentwire.GetStatusReply{}), fault.Denied)
 }
 
-// However many ask for the state, the device is asked once in a while.
+// Many callers that ask for the status cause few questions to the device.
 func TestStatusSparesTheDevice(t *testing.T) {
 	r := newRig(t)
 	for range 50 {
@@ -161,7 +161,7 @@ func TestUsersOfAMachineHaveSoManyKeys(t *testing.T) {
 	}
 }
 
-// A PIN that waited for the device and was called off costs no try.
+// An unlock that is cancelled while it waits for the device costs no try.
 func TestAbandonedUnlockCostsNoTry(t *testing.T) {
 	r := newRig(t)
 	r.create("alice", keys.TLSClient, func(p *agentwire.CreateKeyParameters) { p.PIN = []byte("right-pin") })
@@ -234,7 +234,8 @@ func TestStopIsRecorded(t *testing.T) {
 	}
 }
 
-// A file that claims that its key has no PIN costs its owner tries, not the device.
+// A file that falsely claims that its key has no PIN costs PIN tries of its owner, not of
+// the device.
 func TestLyingKeyFilesAreChargedAsPINTries(t *testing.T) {
 	r := newRig(t)
 	r.memory.refuse = &fault.Error{Kind: fault.PINRequired, Message: "the file says that the key has no PIN, and it has one"}

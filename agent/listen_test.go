@@ -41,9 +41,9 @@ func TestReplacedSocketIsMadeAnew(t *testing.T) {
 	}
 }
 
-// TestSocketClosesBeforeConnectionsDo: whoever loses an idle connection to an
-// agent that stops finds nobody there. If the socket were still open, the next
-// connection would be closed unread too, and that is how a refusal looks.
+// TestSocketClosesBeforeConnectionsDo: a client that loses an idle connection to an
+// agent that stops finds no agent. If the socket were still open, the next connection
+// would be closed unread too, which looks like a rejection.
 func TestSocketClosesBeforeConnectionsDo(t *testing.T) {
 	r := newRig(t)
 	for round := range 20 {

@@ -65,8 +65,8 @@ func TestBadPlacesAreRefused(t *testing.T) {
 	}
 }
 
-// A card counts its tries: the agent adds none of its own, and stands between
-// nobody and the right PIN or PUK.
+// A card counts its tries. The agent counts none beside them, and rejects no right PIN
+// or PUK.
 func TestACardCountsItsOwnTries(t *testing.T) {
 	r := newRig(t, withCards(1))
 	if err := r.call(agentwire.CreateKey, onCard("a"), nil); err != nil {
@@ -99,7 +99,7 @@ func TestACardCountsItsOwnTries(t *testing.T) {
 	}
 }
 
-// What a prompt says of a card's tries is the card's number, without the last one.
+// A prompt shows the card's own number of tries, without the last one.
 func TestPromptForACardShowsTheCardsTries(t *testing.T) {
 	p := newPerson()
 	r := newRig(t, withPerson(p), withCards(1))
@@ -128,8 +128,8 @@ func TestPromptForACardShowsTheCardsTries(t *testing.T) {
 	}
 }
 
-// A card that waits for a touch, or another program's, is waited for as long as the
-// caller has, and what it then says is what the caller hears.
+// A request waits for a card that waits for a touch, or that another program holds, as
+// long as the caller waits, and returns what the card says then.
 func TestPromptWaitsForTheCard(t *testing.T) {
 	p := newPerson()
 	r := newRig(t, withPerson(p), withCards(1), func(r *rig) { r.options.Limits.Request = 300 * time.Millisecond })
@@ -157,7 +157,7 @@ func (r *rig) triesOf(serial uint32) int {
 	return 0
 }
 
-// What has nothing to do with the PIN costs no try.
+// A failure that does not concern the PIN costs no try.
 func TestOtherFailuresCostNoTry(t *testing.T) {
 	r := newRig(t, withCards(1))
 	slot := func(p *agentwire.CreateKeyParameters) { p.OnCard = &agentwire.OnCard{Slot: "9a"} }
@@ -221,7 +221,7 @@ func TestMakingAKeyWithNobodyToAsk(t *testing.T) {
 	}
 }
 
-// With a management key and no PIN policy the PIN has nothing to do.
+// With a management key, a key whose PIN policy is never is made without the PIN.
 func TestManagementKeyNeedsNoPIN(t *testing.T) {
 	p := newPerson()
 	r := newRig(t, withPerson(p), withCards(7))

@@ -132,8 +132,8 @@ func TestOnePromptForAll(t *testing.T) {
 	}
 }
 
-// A prompt that is closed answers everybody, and keeps away those who come right
-// after; a person who asks for it gets another.
+// Closing a prompt answers every request that waits for it, and rejects requests that
+// come right after. A user who asks for an unlock gets another prompt.
 func TestClosedPromptAnswersAll(t *testing.T) {
 	r, p := locked(t)
 	var results []<-chan error
@@ -181,7 +181,7 @@ func TestWrongPINIsAskedAgain(t *testing.T) {
 	}
 }
 
-// When the tries are used up nobody is asked in vain.
+// When no tries are left, no prompt is shown.
 func TestNoPromptWithoutTries(t *testing.T) {
 	r, p := locked(t)
 	result := r.signing(t.Context(), "alice")
@@ -214,8 +214,8 @@ func TestCallerWhoLeavesWithdrawsThePrompt(t *testing.T) {
 	}
 }
 
-// Who asked first may leave: the prompt stays for the others, and the PIN is tried
-// in the name of one of them.
+// The request that opened the prompt may leave: the prompt stays for the others, and the
+// PIN is tried in the name of one of them.
 func TestPromptStaysForTheOthers(t *testing.T) {
 	r, p := locked(t)
 	ctx, leave := context.WithCancel(t.Context())
@@ -225,7 +225,7 @@ func TestPromptStaysForTheOthers(t *testing.T) {
 	r.waitForPrompts(2)
 	leave()
 	if err := soon(t, "the first", first); err == nil {
-		t.Error("who left was answered")
+		t.Error("the request that left was answered")
 	}
 	r.waitForPrompts(1)
 	q.pin(rightPIN)
@@ -239,7 +239,7 @@ func TestPromptStaysForTheOthers(t *testing.T) {
 	}
 }
 
-// Where the person of one caller cannot be reached, that of another may be.
+// When the person of one caller cannot be reached, the person of another may be.
 func TestUnreachablePersonIsOneCallersAlone(t *testing.T) {
 	r, p := locked(t)
 	first := r.signing(t.Context(), "alice")
@@ -268,7 +268,7 @@ func TestUnansweredPromptIsForAll(t *testing.T) {
 	}
 }
 
-// A request's own time ends with the word that a person is needed, not with one
+// A request that times out at a prompt returns that a person is needed, and not an error
 // about the device.
 func TestPromptEndsWithTheRequest(t *testing.T) {
 	r, p := locked(t, func(r *rig) { r.options.Limits.Request = 100 * time.Millisecond })
@@ -311,7 +311,7 @@ func TestNothingWaitsForThePerson(t *testing.T) {
 	}
 }
 
-// What policy takes away while a person thinks is gone: the PIN is not even tried.
+// When policy forbids the unlock while the prompt is open, the PIN is not tried.
 func TestPolicyChangesWhileThePersonThinks(t *testing.T) {
 	r, p := locked(t)
 	result := r.signing(t.Context(), "alice")
@@ -323,7 +323,7 @@ func TestPolicyChangesWhileThePersonThinks(t *testing.T) {
 	}
 	q.pin(rightPIN)
 	wantKind(t, soon(t, "the answer", result), fault.Denied)
-	_, err := r.signClient("alice") // who may not unlock is not asked for PINs
+	_, err := r.signClient("alice") // a caller that may not unlock gets no prompt
 	wantKind(t, err, fault.PINRequired)
 	p.none(t)
 	if n := r.metrics()["pin_tries_total memory ok"].Value; n != 0 {
@@ -346,8 +346,8 @@ func TestShutdownTakesPromptsAway(t *testing.T) {
 	}
 }
 
-// The device may know better: it or the process next to it began anew. A person is
-// asked once, and no more when the device keeps saying so.
+// The device or the process beside it may have started again and lost the unlock. Then a
+// person is asked once, and no more when the device still says that the key is locked.
 func TestDeviceThatForgotIsUnlockedOnce(t *testing.T) {
 	r, p := locked(t)
 	result := r.signing(t.Context(), "alice")

@@ -25,8 +25,7 @@ func newAsker(t *testing.T) *asker {
 	return a
 }
 
-// put puts a question about what whose answer comes after d, and returns what
-// comes of it.
+// put puts a question about what whose answer comes after d, and returns the outcome.
 func (a *asker) put(ctx context.Context, what, share string, d time.Duration, answer error) <-chan error {
 	result := make(chan error, 1)
 	go func() {
@@ -77,7 +76,7 @@ func TestQuietEnds(t *testing.T) {
 	})
 }
 
-// Who does not share a question waits for it to end and is asked then.
+// A request that does not share a question waits for its end, and asks then.
 func TestOtherQuestionsWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newAsker(t)
@@ -99,7 +98,7 @@ func TestOtherQuestionsWait(t *testing.T) {
 	})
 }
 
-// Who comes while a prompt is being taken away does not share its fate.
+// A request that comes while a prompt is being withdrawn is not cancelled with it.
 func TestComingAfterTheLastLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newAsker(t)

@@ -20,7 +20,7 @@ import (
 	"holdfast/internal/policy"
 )
 
-// aSecret is one to look for.
+// aSecret is the secret that tests look for.
 const aSecret = "a secret to look for in logs"
 
 func (r *rig) seal(name string, change ...func(*agentwire.SealParameters)) error {
@@ -102,8 +102,8 @@ func TestSealRefuses(t *testing.T) {
 	wantKind(t, err, fault.IdentityChanged)
 }
 
-// A device that does not give back what it sealed is found out while the secret is
-// still in its owner's hands.
+// Seal fails for a device that does not give back what it sealed, while the user still
+// has the secret.
 func TestSealedSecretIsTried(t *testing.T) {
 	r := newRig(t)
 	r.memory.unseal = func(secret []byte) []byte { secret[0] ^= 1; return secret }
@@ -135,7 +135,7 @@ func TestRepeatedSealIsOne(t *testing.T) {
 	wantKind(t, r.seal("s", func(p *agentwire.SealParameters) { p.RequestID = "two" }), fault.BadRequest)
 }
 
-// What is missing and what is forbidden get the same answer and the same record.
+// A missing and a forbidden secret get the same answer and the same record.
 func TestMissingAndForbiddenSecretsLookTheSame(t *testing.T) {
 	rules := fmt.Sprintf("version: 1\nrules:\n- allow: [seal]\n  uids: [%d]\n  owner: self\n- allow: [unseal]\n  uids: [%d]\n  keys: [open]\n  owner: self\n", os.Getuid(), os.Getuid())
 	r := newRig(t, func(r *rig) {
@@ -239,8 +239,8 @@ func TestSealedSecretIsNotOnTheDisk(t *testing.T) {
 	}
 }
 
-// A uid that was given to somebody else does not open what its former user sealed;
-// it can only throw it away, or put its own in that place.
+// A user who was given the uid of a former user cannot open the former user's secrets,
+// and can only delete or replace them.
 func TestSecretsOfAFormerUser(t *testing.T) {
 	r := newRig(t)
 	for _, name := range []string{"kept", "replaced"} {

@@ -31,8 +31,8 @@ func inSlot(slot string) func(*agentwire.CreateKeyParameters) {
 	return func(p *agentwire.CreateKeyParameters) { p.OnCard = &agentwire.OnCard{Slot: slot, Overwrite: true} }
 }
 
-// Another user's slot is neither overwritten nor adopted, by nobody, until its owner
-// deletes the key.
+// No user can overwrite or adopt the key in another user's slot until the owner deletes
+// the key.
 func TestSlotsOfOthersStayTheirs(t *testing.T) {
 	r := cardMachine(t)
 	file, err := r.cards.Export(r.store.List()[0].Material)
@@ -59,7 +59,7 @@ func TestSlotsOfOthersStayTheirs(t *testing.T) {
 	}
 }
 
-// Who has nothing to do with a card spends none of its tries.
+// A caller that has no key on a card spends none of its tries.
 func TestStrangersSpendNoTriesOfACard(t *testing.T) {
 	r := cardMachine(t)
 	file, err := r.cards.Export(r.store.List()[0].Material)
@@ -84,7 +84,7 @@ func TestStrangersSpendNoTriesOfACard(t *testing.T) {
 		t.Fatal(err)
 	}
 	if a := r.as(bob, r.socket, agentwire.CreateKey, onCard("second")); a.Error != "" {
-		t.Errorf("who has a key on the card: %+v", a)
+		t.Errorf("a caller that has a key on the card: %+v", a)
 	}
 }
 
@@ -93,7 +93,7 @@ func (r *rig) restartWith(p func() (*policy.Policy, error)) error {
 	return r.agent.Reload(r.t.Context())
 }
 
-// To adopt a key takes its card's PIN, whoever knows where the key is.
+// Adopting a key takes its card's PIN; to know where the key is, is not enough.
 func TestAdoptingTakesTheCardsPIN(t *testing.T) {
 	p := newPerson()
 	r := newRig(t, withPerson(p), withCards(1))

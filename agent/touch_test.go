@@ -77,7 +77,7 @@ func TestTouchIsAskedForAndTold(t *testing.T) {
 	}
 }
 
-// A touch that comes at once is nobody's business.
+// A touch that comes at once is not announced.
 func TestQuickTouchIsNotTold(t *testing.T) {
 	r, p := touchRig(t)
 	events := r.watching(t)
@@ -112,7 +112,7 @@ func TestTouchThatDoesNotCome(t *testing.T) {
 	}
 }
 
-// Who waits for the card is told of no touch: the card waits for another's.
+// A request that waits for its turn gets no notice: the card waits for another touch.
 func TestNoNoticeInTheQueue(t *testing.T) {
 	r, p := touchRig(t)
 	first := r.signing(t.Context(), "touched")
@@ -121,7 +121,7 @@ func TestNoNoticeInTheQueue(t *testing.T) {
 	r.waitForMetric("queue_waiting piv", 1)
 	select {
 	case <-p.touches:
-		t.Error("a notice for who waits in the queue")
+		t.Error("a notice for a request that waits in the queue")
 	default:
 	}
 	r.cards.Touch(1)
@@ -137,7 +137,7 @@ func TestNoNoticeInTheQueue(t *testing.T) {
 	}
 }
 
-// Only who may list a key hears of its touches.
+// Only a caller that may list a key sees its touches.
 func TestTouchIsToldToWhoMayList(t *testing.T) {
 	r, _ := touchRig(t)
 	r.policy = func() (*policy.Policy, error) {
@@ -149,7 +149,7 @@ func TestTouchIsToldToWhoMayList(t *testing.T) {
 	events := r.watching(t)
 	result := r.signing(t.Context(), "touched")
 	r.cards.WaitTouch(1)
-	<-time.NewTimer(prompt.TouchDelay + 100*time.Millisecond).C // until who may hear of it has heard
+	<-time.NewTimer(prompt.TouchDelay + 100*time.Millisecond).C // until it was announced
 	r.cards.Touch(1)
 	if err := soon(t, "the signature", result); err != nil {
 		t.Error(err)
@@ -187,8 +187,8 @@ func TestCardsWorkSideBySide(t *testing.T) {
 	}
 }
 
-// What was open on a card that is pulled is locked, and is announced as that; what
-// is on another stays open.
+// The keys on a card that is pulled are locked, and their locks are announced. Keys on
+// another card stay unlocked.
 func TestPulledCardIsLocked(t *testing.T) {
 	p := newPerson()
 	r := newRig(t, withPerson(p), withCards(1, 2))
@@ -294,8 +294,8 @@ func TestStopDoesNotWaitForATouch(t *testing.T) {
 	}
 }
 
-// Locking what is not open is nobody's business, and LockAll tells of everything
-// before it tells of each.
+// A lock that changes nothing is not announced, and LockAll announces a lock of
+// everything before the lock of each key.
 func TestLocksAreToldOnceAndInOrder(t *testing.T) {
 	r, p := locked(t)
 	result := r.signing(t.Context(), "alice")
@@ -328,7 +328,7 @@ func TestLocksAreToldOnceAndInOrder(t *testing.T) {
 	wantEvent(t, events, "lock", "alice", "")
 }
 
-// A watcher that fell behind is told of a lock of everything before its end.
+// The last event of a watcher that lagged is a lock of everything.
 func TestLastWordToASlowWatcher(t *testing.T) {
 	r := newRig(t)
 	c := r.dial()
@@ -347,7 +347,7 @@ func TestLastWordToASlowWatcher(t *testing.T) {
 			t.Fatal("nobody watches")
 		}
 	}
-	for r.agent.Watchers() != before { // until nobody can take more
+	for r.agent.Watchers() != before { // until the watcher was dropped
 		r.agent.PublishPolicy()
 	}
 	<-reading

@@ -28,9 +28,8 @@ import (
 	"holdfast/test/pace"
 )
 
-// These tests run thousands of scripts of what people and programs do with a PIN,
-// against the agent without its socket, and hold what the device saw against a
-// model of what it may see.
+// These tests run thousands of scripts in which people and programs use a PIN, against
+// the agent without its socket, and compare the PINs that the device saw with a model.
 
 const (
 	scriptsAtATime = 50 // with one agent
@@ -61,8 +60,8 @@ type typist struct {
 	mu      sync.Mutex
 	script  []string
 	entered []string
-	left    bool               // whoever wanted it left, and may have taken a prompt away that was answered
-	leave   context.CancelFunc // of whoever wants the signature
+	left    bool               // the request left, and may have withdrawn a prompt that was answered
+	leave   context.CancelFunc // ends the request
 }
 
 func (p *typist) next() string {
@@ -171,7 +170,7 @@ func self(t *testing.T) *peer.Peer {
 	return p
 }
 
-// begin makes uid the one who asks, with a key.
+// begin makes uid the caller, with a key.
 func (s *scripted) begin(uid uint32) store.Record {
 	s.t.Helper()
 	s.peer.UID, s.peer.User = uid, ""

@@ -75,7 +75,7 @@ func childPassesConnection(socket string) int {
 		return 1
 	}
 	if err := varlink.NewConn(conn).Call(context.Background(), agentwire.ListKeys, agentwire.Empty{}, &agentwire.ListKeysReply{}); err != nil {
-		return 1 // from here on the agent knows who is calling
+		return 1 // from here on the agent has identified the caller
 	}
 	f, err := conn.File()
 	if err == nil {
@@ -326,8 +326,8 @@ func TestMachineKeysNeedARule(t *testing.T) {
 	}
 }
 
-// What a user can learn of a key of the machine that no rule lets them use is what
-// they can learn of a key that does not exist.
+// The answers for a key of the machine that no rule lets the user use are those for a
+// key that does not exist.
 func TestForbiddenKeysCannotBeProbed(t *testing.T) {
 	r := newRig(t, system)
 	if a := r.as(0, r.listenAdmin(), agentwire.CreateKey, agentwire.CreateKeyParameters{Name: "machine-1", Purpose: "tls-client"}); a.Error != "" || a.Lost {

@@ -152,7 +152,8 @@ func (a *Agent) watchCall(ctx context.Context, call *varlink.Call) error {
 }
 
 // maySee reports whether the caller may get an event. A lock of all keys goes to every
-// caller whose keys it locks, even if policy does not let the caller see the status.
+// caller whose keys it locks and to administrators, even if policy does not let the
+// caller see the status.
 func (r *request) maySee(e event) bool {
 	if e.what == "lock" && e.key == nil {
 		return e.user == nil || *e.user == r.conn.peer.UID || r.privileged()

@@ -9,8 +9,8 @@ import (
 	"holdfast/internal/policy"
 )
 
-// A lock of everything is told to those whose keys it concerns and to who
-// administers the agent, whatever else policy lets them know.
+// A lock of everything goes to the callers whose keys it locks and to administrators of
+// the agent, even if policy does not let them see the status.
 func TestLocksAreToldToWhomTheyConcern(t *testing.T) {
 	a := &Agent{uid: uint32(os.Getuid())}
 	a.policy.Store(nobodyMayAsk(t))
@@ -44,8 +44,7 @@ func nobodyMayAsk(t *testing.T) *policy.Policy {
 	return p
 }
 
-// What a watcher may not hear does not have it dropped; who falls behind hears of a
-// lock of everything last.
+// Events that a watcher may not see do not have it dropped, events that it may see do.
 func TestWatchersAreDroppedForTheirOwnAlone(t *testing.T) {
 	var w watchers
 	w.init()
@@ -66,16 +65,15 @@ func TestWatchersAreDroppedForTheirOwnAlone(t *testing.T) {
 	}
 }
 
-// A key that was locked while it was being unlocked, by whom the agent or the
-// device heard of it, had no wrong PIN: nobody is asked again, and nothing that is
-// remembered is forgotten.
+// An unlock that a lock cancelled had no wrong PIN, whether the agent or the device
+// noticed the lock: there is no second prompt, and no remembered PIN is forgotten.
 func TestLockedMeanwhileIsNoWrongPIN(t *testing.T) {
 	for err, want := range map[error]string{
 		&fault.Error{Kind: fault.PINRequired, Err: errCancelled}:                                  "",
 		&fault.Error{Kind: fault.Busy, Message: "the key was locked while it was being unlocked"}: "",
 		&unfinished{&fault.Error{Kind: fault.PINRequired}}:                                        "",
 		&fault.Error{Kind: fault.PINRequired, Message: "the PIN is wrong"}:                        "wrong PIN",
-		&notAPIN{&fault.Error{Kind: fault.BadRequest, Message: "no PIN"}}:                           "no PIN",
+		&notAPIN{&fault.Error{Kind: fault.BadRequest, Message: "no PIN"}}:                         "no PIN",
 		&fault.Error{Kind: fault.BadRequest, Message: "the slot is taken"}:                        "",
 	} {
 		if got := retryReason(err); got != want {

@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// Queues of units are bounded: those that nobody uses make room, and when all are
-// in use the rest share one.
-func TestUnitsAreBounded(t *testing.T) {
+// Lanes are bounded: a lane without users makes room for another unit, and while all
+// lanes are in use the other units use the shared queue.
+func TestLanesAreBounded(t *testing.T) {
 	s := NewLanes(Limits{})
 	c := Caller{Peer: "uid:1"}
 	for i := range 3 * maxLanes {
@@ -49,9 +49,9 @@ func TestUnitsAreBounded(t *testing.T) {
 	}
 }
 
-// A queue whose unit went is closed when the last who uses it is done, and not when
-// the unit came back meanwhile.
-func TestQueueOfAUnitThatCameBack(t *testing.T) {
+// The lane of a unit that went is closed after its last use, and not when the unit came
+// back meanwhile.
+func TestLaneOfAUnitThatCameBack(t *testing.T) {
 	s := NewLanes(Limits{})
 	defer s.Close(t.Context())
 	for _, back := range []bool{false, true} {
@@ -74,8 +74,8 @@ func TestQueueOfAUnitThatCameBack(t *testing.T) {
 	}
 }
 
-// Work that does not end holds up the end no longer than it may.
-func TestQueuesEndInTime(t *testing.T) {
+// Close returns in time although work in a lane that was taken away does not end.
+func TestLanesCloseInTime(t *testing.T) {
 	s := NewLanes(Limits{})
 	began, over := make(chan struct{}), make(chan struct{})
 	gone, leave := context.WithCancel(t.Context())

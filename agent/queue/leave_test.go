@@ -165,7 +165,7 @@ func TestDeadLoopIsReported(t *testing.T) {
 		t.Errorf("Close: %v", err)
 	}
 	if err := <-waiting; fault.KindOf(err) != fault.Busy {
-		t.Errorf("who waited: %v, want busy", err)
+		t.Errorf("the request that waited: %v, want busy", err)
 	}
 }
 
@@ -247,11 +247,11 @@ func TestCloseGivesUp(t *testing.T) {
 				t.Errorf("Close: %v", err)
 			}
 			if err := <-second; fault.KindOf(err) != fault.Busy {
-				t.Errorf("who waited: %v, want busy", err)
+				t.Errorf("the request that waited: %v, want busy", err)
 			}
 			close(gate)
 			if err := <-first; !errors.Is(err, context.Canceled) {
-				t.Errorf("who ran: %v, want canceled", err)
+				t.Errorf("the request that ran: %v, want canceled", err)
 			}
 		})
 	}

@@ -67,7 +67,7 @@ type item struct {
 	place  *list.Element   // its place there; nil once it left
 	run    context.Context // ctx, or earlier when the queue closes; set when its turn comes
 	cancel context.CancelFunc
-	done   chan error // takes the one result without anybody waiting
+	done   chan error // buffered: takes the one result although the caller left
 }
 
 // New starts the goroutine of an empty queue. [Queue.Close] ends it.
