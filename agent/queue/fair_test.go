@@ -135,29 +135,6 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-func TestStatsNameWhoWaits(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		q := open(t, Limits{})
-		release := block(t, q)
-		started := time.Now()
-		time.Sleep(time.Second)
-		for i := range 3 {
-			go q.Do(context.Background(), Caller{Peer: "a", Process: fmt.Sprint(i)}, nothing)
-		}
-		go q.Do(context.Background(), Caller{Peer: "b"}, nothing)
-		synctest.Wait()
-		s := q.Stats()
-		if s.Waiting != 4 || s.Peers["a"] != 3 || s.Peers["b"] != 1 || len(s.Peers) != 2 || !s.Running.Equal(started) {
-			t.Errorf("Stats: %+v, want 3 of a and 1 of b, running since %v", s, started)
-		}
-		release()
-		synctest.Wait()
-		if s := q.Stats(); s.Served != 5 || s.Waiting != 0 || s.Service == 0 {
-			t.Errorf("Stats at the end: %+v, want 5 served", s)
-		}
-	})
-}
-
 func BenchmarkDo(b *testing.B) {
 	q := New(Limits{})
 	defer q.Close(context.Background())

@@ -149,7 +149,7 @@ func (s *Lanes) Alive() error {
 func (s *Lanes) Waiting() int {
 	n := 0
 	for _, q := range s.queues() {
-		n += q.Stats().Waiting
+		n += q.Waiting()
 	}
 	return n
 }

@@ -37,7 +37,6 @@ func (q *Queue) next() (it *item, stop bool) {
 		if err == nil {
 			break
 		}
-		q.counts.dropped++
 		it.turn.end()
 		it.done <- late("the device was busy until the request's deadline", err)
 	}
@@ -49,7 +48,7 @@ func (q *Queue) next() (it *item, stop bool) {
 	return it, false
 }
 
-// serve runs one item and counts it. Its result is delivered even when work
+// serve runs one item. Its result is delivered even when work
 // panics or ends its goroutine; in the second case the loop is gone, which
 // [Queue.Alive] reports.
 func (q *Queue) serve(it *item) {
@@ -71,7 +70,6 @@ func (q *Queue) finish(it *item) {
 	now := time.Now()
 	q.service = smooth(q.service, now.Sub(q.since))
 	q.running, q.since = nil, now
-	q.counts.served++
 	it.turn.end()
 }
 

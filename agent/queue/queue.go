@@ -53,10 +53,7 @@ type Queue struct {
 	stopping bool
 	since    time.Time // when running started, or when the queue last became idle or busy
 	service  time.Duration
-	counts   counts
 }
-
-type counts struct{ served, dropped, refused uint64 }
 
 // item is one piece of work from Do until it ends.
 type item struct {
@@ -119,7 +116,6 @@ func (q *Queue) enqueue(it *item) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if err := q.reject(it.caller.Peer); err != nil {
-		q.counts.refused++
 		return err
 	}
 	if q.running == nil && q.root.waiting == 0 {
@@ -155,7 +151,6 @@ func (q *Queue) leave(it *item) error {
 func (q *Queue) drop(it *item) {
 	it.turn.remove(it.place)
 	it.place = nil
-	q.counts.dropped++
 }
 
 func late(fact string, cause error) error {

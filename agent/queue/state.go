@@ -9,38 +9,11 @@ import (
 	"holdfast/internal/fault"
 )
 
-// Stats describes a queue: what waits and runs now, and totals since [New].
-type Stats struct {
-	Waiting int            // requests that wait for their turn
-	Peers   map[string]int // the same for each peer
-	Running time.Time      // when the running work started; zero when the device is idle
-	Served  uint64         // work that ran, failed or not
-	Dropped uint64         // work that never ran because its caller left or the queue closed
-	Refused uint64         // requests that were rejected
-	Service time.Duration  // how long work takes: a moving average
-}
-
-// Stats returns a snapshot.
-func (q *Queue) Stats() Stats {
+// Waiting returns how many requests wait for their turn.
+func (q *Queue) Waiting() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	s := Stats{
-		Waiting: q.root.waiting,
-		Peers:   make(map[string]int, len(q.root.children)),
-		Served:  q.counts.served,
-		Dropped: q.counts.dropped,
-		Refused: q.counts.refused,
-		Service: q.service,
-	}
-	for name, peer := range q.root.children {
-		if peer.waiting > 0 {
-			s.Peers[name] = peer.waiting
-		}
-	}
-	if q.running != nil {
-		s.Running = q.since
-	}
-	return s
+	return q.root.waiting
 }
 
 // stalled is how long work may wait while nothing runs before the loop counts as dead.
