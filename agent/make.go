@@ -44,7 +44,7 @@ func (r *request) finish(ctx context.Context, d *device, j job, m keys.Material)
 	defer release()
 	if r.agent.known(m.Public) { // nothing to undo: what the device holds belongs to the existing record
 		return &fault.Error{
-			Kind: fault.Denied, Message: "a record names this key already, and a key has one purpose",
+			Kind: fault.Denied, Message: "the key is in use already: a record names it, and a key has one purpose",
 			Hint: "make a key of its own for each purpose: `holdfast key create`",
 		}
 	}
