@@ -17,8 +17,8 @@ import (
 // maxColumns is the width of a line of prose in a document.
 const maxColumns = 100
 
-// TestVoiceOfDocuments holds documents, manual pages, examples and units to sentences
-// that name their subject: none opens with "Who" or "What", except a question.
+// TestVoiceOfDocuments holds documents, manual pages, interface files, examples and
+// units to sentences that name their subject: none opens with "Who" or "What", except a question.
 func TestVoiceOfDocuments(t *testing.T) {
 	seen := map[string]bool{}
 	for _, path := range sourceFiles(t) {
@@ -33,7 +33,7 @@ func TestVoiceOfDocuments(t *testing.T) {
 			}
 		}
 	}
-	for _, kind := range []string{".md", ".1", ".8", ".yaml", ".service", ".socket", ".timer", ".conf"} {
+	for _, kind := range []string{".md", ".1", ".8", ".varlink", ".yaml", ".service", ".socket", ".timer", ".conf"} {
 		if !seen[kind] {
 			t.Errorf("no file ends in %s", kind)
 		}
@@ -123,6 +123,8 @@ func paragraphsOf(path string) func(text string) []string {
 	case path == "packaging/man/holdfast.1": // made from the help texts
 	case filepath.Dir(path) == "packaging/man":
 		return manParagraphs
+	case ext == ".varlink":
+		return commentParagraphs
 	case inExamples && slices.Contains([]string{".yaml", ".conf", ".kubeconfig", ".service", ".socket", ".timer"}, ext):
 		return commentParagraphs
 	}
