@@ -2,9 +2,8 @@ package agent
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"net"
+	"strconv"
 	"time"
 
 	"holdfast/agent/audit"
@@ -12,8 +11,8 @@ import (
 	"holdfast/internal/peer"
 )
 
-// connection is what a request knows of the connection that it came over. Who
-// the caller is was settled before a byte was read and never changes.
+// connection is what a request knows of the connection that it came over. The door
+// identified the caller before a byte was read; that never changes.
 type connection struct {
 	peer  *peer.Peer
 	admin bool // it came over the admin socket
@@ -35,121 +34,50 @@ func (a *Agent) Serve(ctx context.Context, s *door.Socket) error { return a.serv
 func (a *Agent) ServeAdmin(ctx context.Context, s *door.Socket) error { return a.serve(ctx, s, true) }
 
 func (a *Agent) serve(ctx context.Context, s *door.Socket, admin bool) error {
-	if !a.adopt(s) {
-		return s.Close()
+	admits := func(id peer.Identity) (bool, string) {
+		d := a.policy.Load().Admits(id, admin)
+		return d.Allowed, d.Reason
 	}
-	handle := func(ctx context.Context, conn *net.UnixConn) { a.accept(ctx, conn, admin) }
-	return s.Serve(ctx, &a.open, handle, func(err error, retry time.Duration) { a.Log.Warn("accept", "error", err, "retry", retry) })
+	return a.door.Serve(ctx, s, admits, func(ctx context.Context, conn *net.UnixConn, p *peer.Peer) error {
+		return a.service.ServeConn(context.WithValue(ctx, connectionKey{}, &connection{peer: p, admin: admin}), conn)
+	})
 }
 
-// adopt makes s one of the agent's sockets, unless the agent has been shut down.
-func (a *Agent) adopt(s *door.Socket) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if !a.stopped {
-		a.listeners = append(a.listeners, s)
-	}
-	return !a.stopped
+// newDoor makes the door through which the agent's callers come.
+func (a *Agent) newDoor() *door.Door {
+	return door.New(door.Options{
+		PerUID: a.Limits.ConnectionsPerPeer, Total: a.Limits.Connections,
+		Peers: &a.peers, Rejected: a.connectionRejected, Replaced: a.socketReplaced, Log: a.Log,
+	})
 }
 
 // CheckSockets makes sure that the agent's sockets are still its own, and listens
-// anew where somebody removed or replaced one.
-func (a *Agent) CheckSockets() {
-	for _, s := range a.listenersNow() {
-		replaced, err := s.Check()
-		if !replaced && err == nil {
-			continue
-		}
-		a.Log.Error("somebody replaced a socket", "path", s.Path(), "error", err)
-		r := audit.Record{Kind: kindSocket, Detail: map[string]string{"path": s.Path(), "listening": fmt.Sprint(err == nil)}}
-		if err := a.Audit.Append(r); err != nil {
-			a.Log.Error("audit", "error", err)
-		}
-	}
-}
+// again where somebody removed or replaced one.
+func (a *Agent) CheckSockets() { a.door.CheckSockets() }
 
-// kindSocket is an audit record about a socket that was not the agent's any more.
+// kindSocket is an audit record about a socket that somebody removed or replaced.
 const kindSocket audit.Kind = "socket-replaced"
 
-func (a *Agent) listenersNow() []*door.Socket {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.listeners
+func (a *Agent) socketReplaced(path string, err error) {
+	a.record(audit.Record{Kind: kindSocket, Detail: map[string]string{"path": path, "listening": strconv.FormatBool(err == nil)}})
 }
 
-// accept decides who is calling and whether policy could ever allow them
-// anything, and only then reads from the connection. A caller who is refused
-// here sees the connection close.
-func (a *Agent) accept(ctx context.Context, conn *net.UnixConn, admin bool) {
-	p, err := a.identify(conn)
-	if err != nil {
-		refused := new(peer.Refused)
-		errors.As(err, &refused)
-		a.refuse(refused.Identity, "unidentified", err.Error())
-		return
-	}
-	defer p.Close()
-	if d := a.policy.Load().Admits(p.Identity, admin); !d.Allowed {
-		a.refuse(p.Identity, "policy", d.Reason)
-		return
-	}
-	if !a.enter(p.UID) {
-		a.refuse(p.Identity, "limit", "too many connections")
-		return
-	}
-	defer a.leave(p.UID)
-	ctx = context.WithValue(ctx, connectionKey{}, &connection{peer: p, admin: admin})
-	if err := a.service.ServeConn(ctx, conn); err != nil {
-		a.Log.Debug("connection", "uid", p.UID, "pid", p.PID, "error", err)
-	}
-}
-
-// identify asks the kernel who is calling. It does so on a goroutine of its own:
-// reading /proc takes a stack that an idle connection should not keep.
-func (a *Agent) identify(conn *net.UnixConn) (p *peer.Peer, err error) {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		p, err = a.peers.FromConn(conn)
-	}()
-	<-done
-	return p, err
-}
-
-// enter counts a connection of uid, or reports that there are too many, of this
-// uid or of all.
-func (a *Agent) enter(uid uint32) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.perUID[uid] >= a.Limits.ConnectionsPerPeer || a.total >= a.Limits.Connections {
-		return false
-	}
-	a.perUID[uid]++
-	a.total++
-	return true
-}
-
-func (a *Agent) leave(uid uint32) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.total--
-	if a.perUID[uid]--; a.perUID[uid] == 0 {
-		delete(a.perUID, uid)
-	}
-}
-
-// refuse records that a connection was closed unread. The metrics have a word for
-// the reason, the audit log all of it.
-func (a *Agent) refuse(id peer.Identity, word, reason string) {
-	a.counts.refused.Add(1, word)
+// connectionRejected counts and records a connection that was closed unread. The
+// metric has one word for the reason, the audit log all of it.
+func (a *Agent) connectionRejected(id peer.Identity, reason door.Reason, detail string) {
+	a.counts.refused.Add(1, string(reason))
 	before, record := a.rates.rejectedConnections.count(id.UID, 1, time.Now())
 	if !record {
 		return
 	}
-	r := audit.Record{
+	a.record(audit.Record{
 		Kind: audit.KindDecision, Caller: callerRecord(id), Operation: "connect", Decision: deny,
-		Detail: withUnrecorded(map[string]string{"reason": reason}, before),
-	}
+		Detail: withUnrecorded(map[string]string{"reason": detail}, before),
+	})
+}
+
+// record writes a record that no reply waits for: without it, the agent goes on.
+func (a *Agent) record(r audit.Record) {
 	if err := a.Audit.Append(r); err != nil {
 		a.Log.Error("audit", "error", err)
 	}

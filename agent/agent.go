@@ -3,8 +3,8 @@
 // queues the device and verifies what comes back.
 //
 // Start at [Agent.sign], which is the natural path of one signature in order,
-// and at [Agent.Serve], which comes before it: a caller is identified and
-// admitted before a byte of its request is read.
+// and at [Agent.Serve], which comes before it: package door identifies and admits
+// a caller before a byte of its request is read.
 //
 // The package opens no network socket, parses no HTTP and holds no private key.
 // It does not protect a key against its owner: where the agent runs under its
@@ -16,7 +16,6 @@ import (
 	"errors"
 	"log/slog"
 	"os"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -70,6 +69,7 @@ type Agent struct {
 	started time.Time
 	devices map[string]*device // by backend name; fixed after New
 	policy  atomic.Pointer[policy.Policy]
+	door    *door.Door
 	watch   watchers
 	counts  *counters
 	prompts prompts
@@ -81,13 +81,6 @@ type Agent struct {
 
 	auditReads semaphore // reads of the whole audit log
 	cardReads  semaphore // looks at all cards
-
-	mu        sync.Mutex
-	perUID    map[uint32]int // open connections
-	total     int            // of all uids
-	open      sync.WaitGroup // connections
-	listeners []*door.Socket
-	stopped   bool
 }
 
 // keyID names a key record.
@@ -107,7 +100,6 @@ func newAt(o Options, now func() time.Time) (*Agent, error) {
 		uid:        uint32(os.Getuid()),
 		started:    time.Now().UTC(),
 		devices:    map[string]*device{},
-		perUID:     map[uint32]int{},
 		grants:     grants.New(now),
 		now:        now,
 		rates:      newRateLimits(),
@@ -129,6 +121,7 @@ func newAt(o Options, now func() time.Time) (*Agent, error) {
 			divided.OnChange(func(unit string, gone bool) { a.unitChanged(d, unit, gone) })
 		}
 	}
+	a.door = a.newDoor()
 	a.service = a.newService()
 	return a, a.Audit.Append(audit.Record{Kind: audit.KindStart, Detail: map[string]string{"version": o.Version}})
 }
@@ -140,8 +133,6 @@ func (o *Options) setDefaults() {
 	l := &o.Limits
 	setDefault(&l.Queue.PerPeer, 256)
 	setDefault(&l.Queue.Total, 1024)
-	setDefault(&l.ConnectionsPerPeer, 320)
-	setDefault(&l.Connections, 4096)
 	setDefault(&l.UnlockDefault, 15*time.Minute)
 	setDefault(&l.UnlockMax, time.Hour)
 	setDefault(&l.Request, time.Minute)
@@ -188,16 +179,11 @@ func (a *Agent) Alive() error {
 // Shutdown stops accepting, withdraws prompts, lets calls in progress finish until
 // ctx ends, and returns when no connection and no device work is left.
 func (a *Agent) Shutdown(ctx context.Context) error {
-	a.mu.Lock()
-	a.stopped = true
-	a.mu.Unlock()
-	for _, l := range a.listenersNow() {
-		l.Close()
-	}
+	a.door.Close()
 	a.watch.close()
 	a.prompts.close()
 	done := make(chan struct{})
-	go func() { a.open.Wait(); a.prompts.all.Wait(); close(done) }()
+	go func() { a.door.Wait(); a.prompts.all.Wait(); close(done) }()
 	select {
 	case <-done:
 	case <-ctx.Done():

@@ -119,9 +119,7 @@ func (r *request) getMetrics(context.Context, *agentwire.Empty) (*agentwire.GetM
 // measure sets the gauges. It asks no device: the metrics must not cost device time.
 func (a *Agent) measure() {
 	c := a.counts
-	a.mu.Lock()
-	c.connections.Set(float64(a.total))
-	a.mu.Unlock()
+	c.connections.Set(float64(a.door.Connections()))
 	c.watchers.Set(float64(a.watch.number()))
 	c.promptsOpen.Set(float64(a.prompts.number()))
 	for name, d := range a.devices {

@@ -34,7 +34,6 @@ import (
 	"holdfast/internal/brokerwire"
 	"holdfast/internal/door"
 	"holdfast/internal/metrics"
-	"holdfast/internal/peer"
 	"holdfast/internal/policy"
 	"holdfast/internal/varlink"
 )
@@ -82,11 +81,11 @@ type Broker struct {
 	Options
 	service  *varlink.Service
 	uid      uint32 // the broker's own
-	peers    peer.Identifier
 	started  time.Time
 	registry *metrics.Registry
 	counts   counts
 	policy   atomic.Pointer[policy.Policy]
+	door     *door.Door
 	shelf    *shelf
 	holders  holders
 	tickets  *ticket.Table
@@ -100,13 +99,8 @@ type Broker struct {
 	calls    context.Context // ends when the calls that are left have to
 	cutCalls context.CancelFunc
 
-	mu        sync.Mutex
-	perUID    map[uint32]int // open connections
-	total     int            // of all uids
-	open      sync.WaitGroup // connections
-	listeners []*door.Socket
-	stopped   bool
-	reload    error // why the last reload failed; nil when it did not
+	mu     sync.Mutex
+	reload error // why the last reload failed; nil when it did not
 }
 
 // New makes a broker and reads its policy and profiles. It asks the agent nothing
@@ -119,8 +113,8 @@ func New(o Options) (*Broker, error) {
 	}
 	b := &Broker{
 		Options: o, uid: uint32(os.Getuid()), started: time.Now().UTC(),
-		registry: metrics.New(), perUID: map[uint32]int{},
-		tickets: ticket.New(ticket.Options{}),
+		registry: metrics.New(),
+		tickets:  ticket.New(ticket.Options{}),
 	}
 	b.calls, b.cutCalls = context.WithCancel(context.Background())
 	b.counts = newCounts(b.registry)
@@ -129,6 +123,7 @@ func New(o Options) (*Broker, error) {
 	b.pools = upstream.New(upstream.Options{Agent: o.Agent, Metrics: b.registry, Log: o.Log, Alone: b.alone})
 	b.mint = minted.New(minted.Options{Agent: o.Agent, Pools: b.pools, Metrics: b.registry, Log: o.Log})
 	b.front = newFront(o, b.serveWith)
+	b.door = b.newDoor()
 	b.service = b.newService()
 	return b, nil
 }
@@ -140,13 +135,6 @@ func (o *Options) setDefaults() {
 	if o.Clocks == nil {
 		o.Clocks = systemClocks
 	}
-	number := func(n *int, standard int) {
-		if *n <= 0 {
-			*n = standard
-		}
-	}
-	number(&o.Limits.ConnectionsPerUID, 320)
-	number(&o.Limits.Connections, 4096)
 	if o.Limits.Request <= 0 {
 		o.Limits.Request = time.Minute
 	}
@@ -228,19 +216,14 @@ func (b *Broker) Alive() error {
 // Shutdown stops accepting, lets calls and proxied requests finish until ctx
 // ends, and forgets every credential. The context of Start has ended before.
 func (b *Broker) Shutdown(ctx context.Context) error {
-	b.mu.Lock()
-	b.stopped = true
-	b.mu.Unlock()
-	for _, l := range b.listenersNow() {
-		l.Close()
-	}
+	b.door.Close()
 	err := b.front.shutdown(ctx)
 	if errors.Is(err, context.DeadlineExceeded) {
 		b.Log.Info("requests were cut that did not end in time")
 		err = nil
 	}
 	done := make(chan struct{})
-	go func() { b.open.Wait(); close(done) }()
+	go func() { b.door.Wait(); close(done) }()
 	select {
 	case <-done:
 	case <-ctx.Done():

@@ -1,13 +1,6 @@
-// Package door is a daemon's listening Unix socket: made with a lock beside it,
-// so that a second daemon finds out before it touches anything, or taken over
-// from systemd; watched, so that it is made anew when somebody removes it.
-//
-// Start at [Listen] and [Activated]. Who may replace the socket is decided by its
-// directory, which package guard looks at.
 package door
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -17,7 +10,6 @@ import (
 	"strings"
 	"sync"
 	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -164,41 +156,6 @@ func (s *Socket) Accept() (*net.UnixConn, error) {
 		if err == nil || !errors.Is(err, net.ErrClosed) {
 			return conn, err
 		}
-	}
-}
-
-// Serve accepts callers until the socket is closed, and hands each to handle, on a
-// goroutine that is counted in open; the connection is closed when handle returns.
-// Of errors that pass, failed hears, and when the next try is.
-//
-// When ctx ends, the socket is closed, and then the context of those connections
-// ends. The order matters: a caller whose connection was closed unread tries once
-// more, and when it then finds nobody, it knows that the daemon has gone, and does
-// not take it for a refusal.
-func (s *Socket) Serve(ctx context.Context, open *sync.WaitGroup, handle func(context.Context, *net.UnixConn), failed func(err error, retry time.Duration)) error {
-	after, end := context.WithCancel(context.WithoutCancel(ctx))
-	context.AfterFunc(ctx, func() {
-		s.Close()
-		end()
-	})
-	for delay := time.Duration(0); ; {
-		conn, err := s.Accept()
-		if errors.Is(err, net.ErrClosed) {
-			return nil
-		}
-		if err != nil { // out of descriptors, most likely: connections that close bring some back
-			delay = min(max(2*delay, 5*time.Millisecond), time.Second)
-			failed(err, delay)
-			time.Sleep(delay)
-			continue
-		}
-		delay = 0
-		open.Add(1)
-		go func() {
-			defer open.Done()
-			defer conn.Close()
-			handle(after, conn)
-		}()
 	}
 }
 
