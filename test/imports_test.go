@@ -103,6 +103,13 @@ var rules = []rule{
 		only:  []string{"internal/fault", "internal/peer", "internal/guard", xsys + "/unix"},
 	},
 	{
+		why:   "the frame of a daemon knows sockets, settings and policy, and nothing that the daemon serves",
+		rooms: []string{"internal/daemon"},
+		only: []string{
+			"internal/fault", "internal/door", "internal/guard", "internal/notify", "internal/peer", "internal/policy", "internal/strictyaml",
+		},
+	},
+	{
 		why:   "every client connects with care, even the tiniest",
 		rooms: []string{"internal/dial"},
 		only:  []string{"internal/varlink", "internal/fault"},

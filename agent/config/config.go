@@ -1,36 +1,27 @@
-// Package config is what the agent is told when it starts: where its state and
-// sockets are, which devices it uses, how much it lets wait.
+// Package config holds the settings of the agent: where its state and sockets are,
+// which devices it uses, how much may wait. Start at [New]; package daemon reads the
+// command line, the environment and the settings file.
 //
-// Start at [Flags] and [Resolve]. A value comes from the command line, else from
-// the configuration file, else it is the default of the mode that the agent runs
-// in: a user's own agent, or with --system the machine's. [Config.Explain] shows
-// each value and where it came from.
-//
-// The file is a YAML mapping, read strictly: unknown and repeated words and
-// wrong types are errors with file and line. Its words are the command line's,
-// and a few more:
-//
-//	state: /var/lib/holdfast
-//	device: tpm:/dev/tpmrm0
-//	limits:
-//	  queue-per-peer: 256
-//
-// The package reads no secret: owner-auth-file is a path, and whoever needs the
-// value behind it reads it.
+// The package reads no secret: owner-auth-file is a path, and holdfast-agent reads
+// the value behind it.
 package config
 
 import (
 	"fmt"
-	"io"
-	"slices"
-	"text/tabwriter"
+	"os"
+	"path/filepath"
+	"strings"
 	"time"
+
+	"holdfast/internal/daemon"
+	"holdfast/internal/guard"
 )
 
-// Config is a complete, checked configuration when it comes from [Resolve]. From
-// [Parse] and [Load] it holds what the file says, and zero values for the rest.
-// Paths are absolute.
+// Config is the agent's settings. They have their values, checked, after
+// [daemon.Settings.Resolve]. Paths are absolute.
 type Config struct {
+	*daemon.Settings
+
 	System        bool   // the machine's agent, with a uid of its own, rather than a user's
 	State         string // directory of the key records
 	Socket        string // where programs ask for signatures
@@ -40,15 +31,12 @@ type Config struct {
 	PIV           bool   // use PIV cards
 	PIVProgram    string // the agent's child for them; empty when it is not installed
 	PIVRoots      string // PEM file of roots, besides Yubico's, of cards' attestations; empty for none
-	Prompt        string // where a person may be asked: auto, desktop, terminal or off
-	Pinentry      string // the program that asks; empty to look for one
+	Prompt        string // where the agent may prompt a user: auto, desktop, terminal or off
+	Pinentry      string // the program that prompts; empty to look for one
 	RememberPINs  bool   // keep PINs in the desktop's Secret Service
 	Audit         string // audit log
 	OwnerAuthFile string // file with the TPM's owner authorisation; empty when it has none or may not be used
 	Limits        Limits
-
-	file    string            // the configuration file; empty when there is none
-	origins map[string]string // where each value that has been set came from, by the setting's name
 }
 
 // Limits bounds what callers can take from each other.
@@ -56,49 +44,75 @@ type Limits struct {
 	QueuePerPeer      int           // requests of one peer that wait for a device
 	QueueTotal        int           // requests that wait for a device, of all peers
 	ConnectionsPerUID int           // open connections of one uid
-	UnlockDefault     time.Duration // how long a PIN opens a key when the caller does not say
+	UnlockDefault     time.Duration // how long a PIN unlocks a key when the caller does not say
 	UnlockMax         time.Duration // how long it can at most
 }
 
-// File returns the path of the configuration file, or "" when there was none.
-func (c *Config) File() string { return c.file }
+const (
+	maxCount  = 1 << 20 // far above any use, and keeps sums of limits from overflowing
+	maxUnlock = 3600    // the longest that a PIN may unlock a key, in seconds
+)
 
-// Origin returns where the value of a setting, by its name in the file, came
-// from: "--state", "HOLDFAST_SOCKET", "/etc/holdfast/agent.yaml:3" or "default".
-// It is empty for an unknown setting.
-func (c *Config) Origin(name string) string { return c.origins[name] }
-
-// Explain writes each setting with its value and where that came from.
-func (c *Config) Explain(w io.Writer) error {
-	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	for _, s := range settings() {
-		value := s.get(c)
-		if value == "" {
-			value = "-"
-		}
-		// Errors of a tabwriter show in Flush.
-		fmt.Fprintf(table, "%s\t%s\t(%s)\n", s.name, value, c.origins[s.name])
-	}
-	return table.Flush()
+// New returns settings without values.
+func New() *Config {
+	c := &Config{}
+	c.Settings = daemon.NewSettings("agent.yaml", c.check, c.rows()...)
+	return c
 }
 
-// set gives a setting its value, and remembers where it came from.
-func (c *Config) set(s setting, value, origin string) error {
-	if err := s.set(c, value); err != nil {
-		return fmt.Errorf("%s: %s: %w", origin, s.name, err)
+// rows is the table of settings. The words are in configuration files: they may be
+// added to, not changed.
+func (c *Config) rows() []daemon.Setting {
+	l := &c.Limits
+	return []daemon.Setting{
+		{
+			Name: "system", Value: daemon.Bool(&c.System), Default: daemon.Always("false"),
+			Usage: "be the machine's agent, rather than a user's own",
+		},
+		{
+			Name: "state", Value: daemon.Text(&c.State, guard.CheckPath), Usage: "keep key records in `directory`",
+			Default: daemon.InState("holdfast"), Machine: daemon.Always("/var/lib/holdfast"),
+		},
+		{
+			Name: "socket", Value: daemon.Text(&c.Socket, guard.CheckSocketPath), Usage: "listen on `path`", Variable: "HOLDFAST_SOCKET",
+			Default: daemon.InRuntime("holdfast/agent.sock"), Machine: daemon.Always("/run/holdfast/agent.sock"),
+		},
+		{
+			Name: "admin-socket", Value: daemon.Text(&c.AdminSocket, guard.CheckSocketPath),
+			Usage:   "with --system, listen on `path` for key management",
+			Machine: daemon.Always("/run/holdfast/admin.sock"),
+		},
+		{
+			Name: "policy", Value: daemon.Text(&c.Policy, guard.CheckPath), Usage: "read the policy from `file`",
+			Machine: daemon.SystemFile("policy.yaml"),
+		},
+		{
+			Name: "device", Value: daemon.Text(&c.Device, checkDevice), Default: daemon.Always("tpm:/dev/tpmrm0"),
+			Usage: "use TPM `device`: tpm:/dev/tpmrm0, swtpm:PATH or none",
+		},
+		{
+			Name: "piv", Value: daemon.Switch(&c.PIV, "on", "off"), Default: c.whetherPIV,
+			Usage: "use PIV cards: `on` or off; on when holdfast-piv is installed",
+		},
+		{Name: "piv-program", Value: daemon.Text(&c.PIVProgram, guard.CheckPath), Default: installedPIV},
+		{Name: "piv-roots", Value: daemon.Text(&c.PIVRoots, guard.CheckPath)},
+		{
+			Name: "prompt", Value: daemon.Text(&c.Prompt, daemon.OneOf("auto", "desktop", "terminal", "off")),
+			Default: daemon.Always("auto"), Machine: daemon.Always("off"), // the machine's agent has no terminal or desktop
+		},
+		{Name: "pinentry", Value: daemon.Text(&c.Pinentry, guard.CheckPath)},
+		{Name: "remember-pins", Value: daemon.Switch(&c.RememberPINs, "secret-service", "off"), Default: daemon.Always("off")},
+		{
+			Name: "audit", Value: daemon.Text(&c.Audit, guard.CheckPath), Usage: "write the audit log to `file`",
+			Default: func(daemon.Environment) (string, error) { return filepath.Join(c.State, "audit.log"), nil },
+		},
+		{Name: "owner-auth-file", Value: daemon.Text(&c.OwnerAuthFile, guard.CheckPath)},
+		{Name: "limits.queue-per-peer", Value: daemon.Number(&l.QueuePerPeer, maxCount), Default: daemon.Always("256")},
+		{Name: "limits.queue-total", Value: daemon.Number(&l.QueueTotal, maxCount), Default: daemon.Always("1024")},
+		{Name: "limits.connections-per-uid", Value: daemon.Number(&l.ConnectionsPerUID, maxCount), Default: daemon.Always("320")},
+		{Name: "limits.unlock-seconds", Value: daemon.Seconds(&l.UnlockDefault, maxUnlock), Default: daemon.Always("900")},
+		{Name: "limits.unlock-max-seconds", Value: daemon.Seconds(&l.UnlockMax, maxUnlock), Default: daemon.Always("3600")},
 	}
-	c.origins[s.name] = origin
-	return nil
-}
-
-// fallback gives a setting its value unless something else has given it one.
-func (c *Config) fallback(name, value string) error {
-	if c.origins[name] != "" {
-		return nil
-	}
-	all := settings()
-	i := slices.IndexFunc(all, func(s setting) bool { return s.name == name })
-	return c.set(all[i], value, "default")
 }
 
 // check looks at what the values say together.
@@ -106,17 +120,64 @@ func (c *Config) check() error {
 	l := c.Limits
 	switch {
 	case c.AdminSocket != "" && !c.System:
-		return fmt.Errorf("%s: admin-socket: only the machine's agent (--system) has one", c.origins["admin-socket"])
+		return fmt.Errorf("%s: admin-socket: only the machine's agent (--system) has one", c.Origin("admin-socket"))
 	case c.AdminSocket == c.Socket:
-		return fmt.Errorf("%s: admin-socket: it is the other socket's path", c.origins["admin-socket"])
+		return fmt.Errorf("%s: admin-socket: it is the other socket's path", c.Origin("admin-socket"))
 	case l.QueuePerPeer > l.QueueTotal:
 		return fmt.Errorf("limits: queue-per-peer %d is more than queue-total %d", l.QueuePerPeer, l.QueueTotal)
 	case c.PIV && c.PIVProgram == "":
-		return fmt.Errorf("%s: piv: holdfast-piv is not installed beside the agent or in ../libexec/holdfast; piv-program names it", c.origins["piv"])
+		return fmt.Errorf("%s: piv: holdfast-piv is not installed beside the agent or in ../libexec/holdfast; piv-program names it", c.Origin("piv"))
 	case c.RememberPINs && c.System:
-		return fmt.Errorf("%s: remember-pins: the machine's agent has no desktop of its own to keep them", c.origins["remember-pins"])
+		return fmt.Errorf("%s: remember-pins: the machine's agent has no desktop of its own to keep them", c.Origin("remember-pins"))
 	case l.UnlockDefault > l.UnlockMax:
 		return fmt.Errorf("limits: unlock-seconds %v is more than unlock-max-seconds %v", l.UnlockDefault, l.UnlockMax)
 	}
 	return nil
+}
+
+// checkDevice checks the kind and the path, but not that the device is there: it
+// may be absent when the agent starts and come later.
+func checkDevice(v string) error {
+	if v == "none" {
+		return nil
+	}
+	kind, path, _ := strings.Cut(v, ":")
+	if kind != "tpm" && kind != "swtpm" {
+		return fmt.Errorf("%.80q is not tpm:PATH, swtpm:PATH or none", v)
+	}
+	return guard.CheckPath(path)
+}
+
+// whetherPIV is the default of "piv": on when the agent has its child for cards.
+func (c *Config) whetherPIV(e daemon.Environment) (string, error) {
+	program, err := installedPIV(e)
+	if c.PIVProgram == "" && program == "" {
+		return "off", err
+	}
+	return "on", err
+}
+
+// installedPIV is the default of "piv-program". It does not look in PATH: whoever
+// sets that variable would choose the program that sees the PINs.
+func installedPIV(daemon.Environment) (string, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return "", nil // nothing is known to be installed
+	}
+	return besideProgram(self), nil
+}
+
+// besideProgram returns the path of holdfast-piv in the directory of the agent's
+// program, or in the place where packages install it, or "".
+func besideProgram(agent string) string {
+	directory := filepath.Dir(agent)
+	for _, path := range []string{
+		filepath.Join(directory, "holdfast-piv"),
+		filepath.Join(directory, "..", "libexec", "holdfast", "holdfast-piv"),
+	} {
+		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() {
+			return path
+		}
+	}
+	return ""
 }

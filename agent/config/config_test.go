@@ -6,7 +6,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -19,11 +18,12 @@ func resolve(t *testing.T, env map[string]string, args ...string) (*Config, erro
 	t.Helper()
 	flags := flag.NewFlagSet("holdfast-agent", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
-	Flags(flags)
+	c := New()
+	c.Flags(flags)
 	if err := flags.Parse(args); err != nil {
 		t.Fatal(err)
 	}
-	return Resolve(flags, func(name string) string { return env[name] })
+	return c, c.Resolve(flags, func(name string) string { return env[name] })
 }
 
 func mustResolve(t *testing.T, env map[string]string, args ...string) *Config {
@@ -107,69 +107,21 @@ func TestSystemDefaults(t *testing.T) {
 	}
 }
 
-func TestFlagsBeforeFileBeforeDefaults(t *testing.T) {
-	file := writeFile(t, t.TempDir()+"/agent.yaml", "state: /file/state\nsocket: /file/s\naudit: /file/audit\npiv: on\npiv-program: /file/piv\nlimits:\n  queue-total: 300\n")
-	c := mustResolve(t, map[string]string{"HOLDFAST_SOCKET": "/env/s"}, "--config", file, "--state", "/flag/state", "--device=none")
-	want := fields{
-		State: "/flag/state", Socket: "/env/s", Device: "none", Audit: "/file/audit", PIV: true, Limits: defaultLimits(),
-	}
-	want.Limits.QueueTotal = 300
-	if got := fieldsOf(c); got != want {
-		t.Errorf("got %+v, want %+v", got, want)
-	}
-	for name, want := range map[string]string{
-		"state": "--state", "socket": "HOLDFAST_SOCKET", "device": "--device", "audit": file + ":3", "piv": file + ":4",
-		"limits.queue-total": file + ":7", "limits.queue-per-peer": "default", "policy": "default", "no-such": "",
-	} {
-		if got := c.Origin(name); got != want {
-			t.Errorf("origin of %s: got %q, want %q", name, got, want)
-		}
-	}
-	if c.File() != file {
-		t.Errorf("got file %q, want %q", c.File(), file)
-	}
-	c = mustResolve(t, map[string]string{"HOLDFAST_SOCKET": "/env/s"}, "--config", file, "--socket", "/flag/s", "--piv", "off")
-	if c.Socket != "/flag/s" || c.PIV {
-		t.Errorf("got socket %s, piv %t, want the flags' values", c.Socket, c.PIV)
-	}
-}
-
-func TestFileOfTheUser(t *testing.T) {
+func TestSocketFromTheEnvironment(t *testing.T) {
 	env := home(t)
-	writeFile(t, env["HOME"]+"/.config/holdfast/agent.yaml", "device: none\n")
-	if got := mustResolve(t, env).Device; got != "none" {
-		t.Errorf("~/.config: got %s, want none", got)
-	}
-	env["XDG_CONFIG_HOME"] = t.TempDir()
-	if got := mustResolve(t, env).Device; got != "tpm:/dev/tpmrm0" {
-		t.Errorf("empty XDG_CONFIG_HOME: got %s, want the default", got)
-	}
-	writeFile(t, env["XDG_CONFIG_HOME"]+"/holdfast/agent.yaml", "device: nonsense\n")
-	if _, err := resolve(t, env); err == nil {
-		t.Error("a faulty file: got no error")
+	env["HOLDFAST_SOCKET"] = "/env/s"
+	if c := mustResolve(t, env); c.Socket != "/env/s" || c.Origin("socket") != "HOLDFAST_SOCKET" {
+		t.Errorf("got %s from %s", c.Socket, c.Origin("socket"))
 	}
 }
 
-func TestFileMayChooseTheMode(t *testing.T) {
-	file := writeFile(t, t.TempDir()+"/agent.yaml", "system: true\n")
-	if c := mustResolve(t, nil, "--config", file); !c.System || c.State != "/var/lib/holdfast" {
-		t.Errorf("got %+v, want the machine's agent", fieldsOf(c))
-	}
-	if c := mustResolve(t, home(t), "--config", file, "--system=false"); c.System {
-		t.Errorf("got %+v, want the user's agent", fieldsOf(c))
-	}
-}
-
-func TestResolveRefuses(t *testing.T) {
+func TestResolveRejects(t *testing.T) {
 	long := "/" + strings.Repeat("d", guard.MaxSocketPath)
 	cases := []struct {
 		about string
 		args  []string
 		want  string
 	}{
-		{"relative state", []string{"--state", "x"}, `--state: state: "x" is not an absolute path`},
-		{"empty state", []string{"--state", ""}, "--state: state: the path is empty"},
-		{"unclean state", []string{"--state", "/a/../b"}, `--state: state: "/a/../b" would be written "/b"`},
 		{"abstract socket", []string{"--socket", "@x"}, `--socket: socket: "@x" is not an absolute path`},
 		{"socket with a zero byte", []string{"--socket", "/a\x00b"}, "--socket: socket: "},
 		{"long socket", []string{"--socket", long}, `--socket: socket: "` + long + `" has 108 bytes, and the path of a socket at most 107`},
@@ -180,8 +132,6 @@ func TestResolveRefuses(t *testing.T) {
 		{"device without a path", []string{"--device", "tpm:"}, "--device: device: the path is empty"},
 		{"relative device", []string{"--device", "swtpm:s"}, `--device: device: "s" is not an absolute path`},
 		{"piv", []string{"--piv", "true"}, `--piv: piv: "true" is neither on nor off`},
-		{"relative config", []string{"--config", "x"}, `--config: "x" is not an absolute path`},
-		{"missing config", []string{"--config", "/no/such/file"}, "open /no/such/file"},
 	}
 	for _, c := range cases {
 		t.Run(c.about, func(t *testing.T) {
@@ -197,7 +147,22 @@ func TestResolveRefuses(t *testing.T) {
 	}
 }
 
-func TestResolveRefusesLimitsThatContradict(t *testing.T) {
+func TestFileRejects(t *testing.T) {
+	for text, want := range map[string]string{
+		"prompt: loud":                        `:1: prompt: "loud" is not one of ["auto" "desktop" "terminal" "off"]`,
+		"pinentry: pinentry":                  `:1: pinentry: "pinentry" is not an absolute path`,
+		"remember-pins: on":                   `:1: remember-pins: "on" is neither secret-service nor off`,
+		"limits:\n  queue-total: 99999999":    `:2: limits.queue-total: "99999999" is not a number from 1 to 1048576`,
+		"limits:\n  unlock-max-seconds: 3601": `:2: limits.unlock-max-seconds: "3601" is not a number from 1 to 3600`,
+	} {
+		file := writeFile(t, t.TempDir()+"/agent.yaml", text)
+		if _, err := resolve(t, home(t), "--config", file); err == nil || err.Error() != file+want {
+			t.Errorf("%q: got %v, want %s", text, err, file+want)
+		}
+	}
+}
+
+func TestLimitsThatContradict(t *testing.T) {
 	for text, want := range map[string]string{
 		"limits: {queue-per-peer: 1025}":                       "limits: queue-per-peer 1025 is more than queue-total 1024",
 		"limits: {queue-total: 255}":                           "limits: queue-per-peer 256 is more than queue-total 255",
@@ -208,35 +173,6 @@ func TestResolveRefusesLimitsThatContradict(t *testing.T) {
 		if c, err := resolve(t, home(t), "--config", file); err == nil || err.Error() != want {
 			t.Errorf("%s: got %+v, %v, want %s", text, c, err, want)
 		}
-	}
-}
-
-func TestNoHome(t *testing.T) {
-	if _, err := resolve(t, map[string]string{"XDG_RUNTIME_DIR": "/run/user/1"}); err == nil || !strings.HasPrefix(err.Error(), "state: neither") {
-		t.Errorf("got %v, want an error about the state", err)
-	}
-	mustResolve(t, nil, "--state", "/s", "--socket", "/x") // needs neither
-}
-
-// /tmp never takes the place of XDG_RUNTIME_DIR.
-func TestNoRuntimeDirectory(t *testing.T) {
-	env := home(t)
-	delete(env, "XDG_RUNTIME_DIR")
-	directory := "/run/user/" + strconv.Itoa(os.Geteuid())
-	info, err := os.Lstat(directory)
-	c, rerr := resolve(t, env)
-	if err == nil && info.IsDir() && info.Mode().Perm() == 0o700 {
-		if rerr != nil || c.Socket != directory+"/holdfast/agent.sock" {
-			t.Errorf("got %+v, %v, want a socket in %s", c, rerr, directory)
-		}
-		return
-	}
-	if rerr == nil || !strings.HasPrefix(rerr.Error(), "socket: XDG_RUNTIME_DIR is not set, and ") {
-		t.Errorf("got %+v, %v, want an error about XDG_RUNTIME_DIR", c, rerr)
-	}
-	env["XDG_RUNTIME_DIR"] = "relative"
-	if c, err := resolve(t, env); err == nil {
-		t.Errorf("relative: got %+v, want an error", c)
 	}
 }
 
@@ -262,14 +198,21 @@ func TestExplain(t *testing.T) {
 	}
 }
 
-func TestExplainReportsWriteErrors(t *testing.T) {
-	c := mustResolve(t, home(t))
-	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+// The values in the example are the defaults.
+func TestExampleIsTheDefault(t *testing.T) {
+	path, err := filepath.Abs("../../packaging/examples/agent.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer full.Close()
-	if err := c.Explain(full); err == nil {
-		t.Error("got no error from a full device")
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The file of a checkout may have any owner and mode.
+	got := fieldsOf(mustResolve(t, nil, "--config", writeFile(t, t.TempDir()+"/agent.yaml", string(text))))
+	want := fieldsOf(mustResolve(t, nil, "--system"))
+	want.Policy = "/etc/holdfast/policy.yaml"
+	if got != want {
+		t.Errorf("got %+v, want %+v", got, want)
 	}
 }

@@ -12,14 +12,15 @@ import (
 
 func Example() {
 	flags := flag.NewFlagSet("holdfast-agent", flag.ContinueOnError)
-	config.Flags(flags)
+	c := config.New()
+	c.Flags(flags)
 	err := flags.Parse([]string{"--state", "/var/lib/test", "--socket", "/run/test/agent.sock", "--device", "none"})
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	environment := map[string]string{"HOME": "/nonexistent"}
-	c, err := config.Resolve(flags, func(name string) string { return environment[name] })
+	err = c.Resolve(flags, func(name string) string { return environment[name] })
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -49,10 +50,10 @@ func Example() {
 	// limits.unlock-max-seconds   3600                     (default)
 }
 
-// The command line that others script against (holdfast-agent(8)).
+// Scripts depend on the flags (holdfast-agent(8)).
 func TestFlags(t *testing.T) {
 	flags := flag.NewFlagSet("holdfast-agent", flag.ContinueOnError)
-	config.Flags(flags)
+	config.New().Flags(flags)
 	var got []string
 	flags.VisitAll(func(f *flag.Flag) {
 		got = append(got, f.Name)
@@ -68,13 +69,13 @@ func TestFlags(t *testing.T) {
 
 func TestUnsetFlagsChangeNothing(t *testing.T) {
 	flags := flag.NewFlagSet("holdfast-agent", flag.ContinueOnError)
-	config.Flags(flags)
+	c := config.New()
+	c.Flags(flags)
 	if err := flags.Parse(nil); err != nil {
 		t.Fatal(err)
 	}
 	environment := map[string]string{"HOME": "/nonexistent", "XDG_RUNTIME_DIR": "/run/user/7", "HOLDFAST_SOCKET": ""}
-	c, err := config.Resolve(flags, func(name string) string { return environment[name] })
-	if err != nil {
+	if err := c.Resolve(flags, func(name string) string { return environment[name] }); err != nil {
 		t.Fatal(err)
 	}
 	if c.System || c.Socket != "/run/user/7/holdfast/agent.sock" || c.File() != "" {

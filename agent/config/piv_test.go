@@ -10,25 +10,25 @@ import (
 func TestProgramBesideTheAgent(t *testing.T) {
 	root := t.TempDir()
 	agent := filepath.Join(root, "bin", "holdfast-agent")
-	if got := beside(agent); got != "" {
+	if got := besideProgram(agent); got != "" {
 		t.Errorf("nothing is installed: got %q", got)
 	}
 	packaged := writeFile(t, filepath.Join(root, "libexec", "holdfast", "holdfast-piv"), "")
-	if got := beside(agent); got != packaged {
+	if got := besideProgram(agent); got != packaged {
 		t.Errorf("a packaged one: got %q, want %q", got, packaged)
 	}
 	near := filepath.Join(root, "bin", "holdfast-piv")
 	if err := os.MkdirAll(near, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if got := beside(agent); got != packaged {
+	if got := besideProgram(agent); got != packaged {
 		t.Errorf("a directory of that name: got %q, want %q", got, packaged)
 	}
 	if err := os.Remove(near); err != nil {
 		t.Fatal(err)
 	}
 	writeFile(t, near, "")
-	if got := beside(agent); got != near {
+	if got := besideProgram(agent); got != near {
 		t.Errorf("both: got %q, want the nearer", got)
 	}
 }
@@ -51,7 +51,7 @@ func TestCardsAreUsedWhereTheyCanBe(t *testing.T) {
 	}
 }
 
-// The machine's agent reaches nobody's terminal or desktop.
+// The machine's agent reaches no user's terminal or desktop.
 func TestPromptsOfTheMachine(t *testing.T) {
 	if got := mustResolve(t, nil, "--system").Prompt; got != "off" {
 		t.Errorf("got prompt %q, want off", got)

@@ -2,12 +2,8 @@ package main
 
 import (
 	"bytes"
-	"errors"
-	"flag"
+	"context"
 	"fmt"
-	"io"
-	"io/fs"
-	"log/slog"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -17,8 +13,8 @@ import (
 	"holdfast/agent/config"
 	"holdfast/agent/queue"
 	"holdfast/agent/store"
+	"holdfast/internal/daemon"
 	"holdfast/internal/door"
-	"holdfast/internal/guard"
 	"holdfast/internal/keys"
 	"holdfast/internal/notify"
 	"holdfast/internal/peer"
@@ -26,82 +22,70 @@ import (
 	"holdfast/tpm"
 )
 
-// configure reads the command line and what it leads to. done is set when the
-// command line asked for nothing but an answer.
-func configure(flags *flag.FlagSet, args []string, stdout io.Writer) (c *config.Config, done bool, err error) {
-	config.Flags(flags)
-	showVersion := flags.Bool("version", false, "print the version and exit")
-	explain := flags.Bool("explain", false, "print the configuration and where each value comes from, and exit")
-	if err := flags.Parse(args); err != nil {
-		return nil, false, err
+// The names that systemd's units give the sockets.
+const (
+	useSocket   = "agent"
+	adminSocket = "admin"
+)
+
+// sockets returns the sockets that the agent listens on.
+func sockets(c *config.Config) []notify.Socket {
+	list := []notify.Socket{{Name: useSocket, Path: c.Socket}}
+	if c.AdminSocket != "" {
+		list = append(list, notify.Socket{Name: adminSocket, Path: c.AdminSocket, Mode: 0o600})
 	}
-	if flags.NArg() > 0 {
-		return nil, false, fmt.Errorf("unexpected argument %q", flags.Arg(0))
-	}
-	if *showVersion {
-		_, err := fmt.Fprintln(stdout, "holdfast-agent", fullVersion(), "backends: tpm piv")
-		return nil, true, err
-	}
-	if c, err = config.Resolve(flags, os.Getenv); err != nil {
-		return nil, false, err
-	}
-	if *explain {
-		return c, true, c.Explain(stdout)
-	}
-	return c, false, nil
+	return list
 }
 
 // service is the agent and what it is made of.
 type service struct {
-	config  *config.Config
-	log     *slog.Logger
-	sockets map[string]*door.Socket // by name
-	agent   *agent.Agent
-	opened  []io.Closer // closed last to first
+	*daemon.Parts
+	config *config.Config
+	agent  *agent.Agent
 }
 
-// assemble opens everything that the agent needs, the sockets last: nobody is
-// kept waiting by an agent that then cannot start. On an error nothing stays open.
-func assemble(c *config.Config, log *slog.Logger) (_ *service, err error) {
-	d := &service{config: c, log: log, sockets: map[string]*door.Socket{}}
-	defer func() {
-		if err != nil {
-			d.close()
-		}
-	}()
-	passed, err := d.activated()
-	if err != nil {
-		return nil, err
-	}
+// assemble opens everything that the agent needs.
+func assemble(c *config.Config, parts *daemon.Parts) (*daemon.Service, error) {
+	d := &service{Parts: parts, config: c}
 	records, err := store.Open(c.State)
 	if err != nil {
 		return nil, err
 	}
-	d.opened = append(d.opened, records)
-	log.Debug("state", "directory", c.State)
+	d.Own(records)
 	journal, err := audit.Open(c.Audit)
 	if err != nil {
 		return nil, err
 	}
-	d.opened = append(d.opened, journal)
+	d.Own(journal)
 	backends, err := d.backends()
 	if err != nil {
 		return nil, err
 	}
 	d.agent, err = agent.New(agent.Options{
-		Version: fullVersion(), System: c.System, Store: records, Audit: journal, AuditPath: c.Audit,
-		LoadPolicy: d.loadPolicy, Backends: backends, Limits: limits(c.Limits), Notices: d.notices, Person: d.person(), Log: log,
+		Version: d.Version, System: c.System, Store: records, Audit: journal, AuditPath: c.Audit,
+		LoadPolicy: d.loadPolicy, Backends: backends, Limits: limits(c.Limits), Notices: notices, Person: d.person(), Log: d.Log,
 	})
 	if err != nil {
 		return nil, err
 	}
-	return d, d.listen(passed)
+	return &daemon.Service{
+		Daemon: d.agent, Keeps: "the old policy and keys stay in force",
+		Tasks:  []func(context.Context) error{d.watchDevices, d.followPerson},
+		Accept: map[string]func(context.Context, *door.Socket) error{useSocket: d.agent.Serve, adminSocket: d.agent.ServeAdmin},
+		Ready:  []any{"version", d.Version, "socket", c.Socket, "device", c.Device},
+	}, nil
 }
 
-// spareDescriptors are not for callers: files, the device, sockets.
+func (d *service) watchDevices(ctx context.Context) error {
+	d.agent.WatchDevices(ctx, recovery)
+	return nil
+}
+
+// spareDescriptors is how many descriptors callers cannot use: files, the device,
+// sockets.
 const spareDescriptors = 256
 
-// limits adds to the configured ones how many connections the process has
+// limits adds to the configured limits how many connections the process has
 // descriptors for: each takes one for the socket and one for the caller's process.
 func limits(l config.Limits) agent.Limits {
 	connections := 0
@@ -130,15 +114,15 @@ func (d *service) backends() ([]keys.Backend, error) {
 		if err != nil {
 			return nil, err
 		}
-		d.opened = append(d.opened, t)
+		d.Own(t)
 		list = append(list, t)
 	}
 	if d.config.PIV {
-		p, err := openPIV(d.config, d.log)
+		p, err := openPIV(d.config, d.Log)
 		if err != nil {
 			return nil, err
 		}
-		d.opened = append(d.opened, p)
+		d.Own(p)
 		list = append(list, p)
 	}
 	return list, nil
@@ -164,97 +148,20 @@ func ownerAuth(path string) ([]byte, error) {
 	return bytes.TrimSuffix(auth, []byte("\n")), nil
 }
 
-// loadPolicy reads the policy, and refuses one that this kernel cannot enforce.
 func (d *service) loadPolicy() (*policy.Policy, error) {
-	if d.config.Policy == "" {
-		if d.config.System {
-			return policy.SystemDefault(), nil
-		}
-		return policy.UserDefault(uint32(os.Getuid())), nil
-	}
-	if err := guard.CheckFile(d.config.Policy); err != nil {
-		return nil, fmt.Errorf("policy: %w", err)
-	}
-	p, err := policy.ParseFile(d.config.Policy)
-	if err != nil {
-		return nil, err
-	}
-	exact, err := peer.HasPeerPidfd()
-	if err == nil {
-		err = p.Enforceable(exact)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return p, nil
-}
-
-// notices is what status shows besides what the agent itself knows.
-func (d *service) notices() []agent.Notice {
-	var list []agent.Notice
-	if exact, err := peer.HasPeerPidfd(); err == nil && !exact {
-		list = append(list, agent.Notice{Message: "this kernel has no SO_PEERPIDFD: callers' units are found by pid", Hint: "Linux 6.5 and later tell them for certain"})
-	}
-	return list
-}
-
-// The names and permissions of the sockets. In system mode everybody may connect
-// to the first; policy decides who is heard.
-const (
-	useSocket   = "agent"
-	adminSocket = "admin"
-)
-
-func (d *service) wanted() []notify.Socket {
-	mode := fs.FileMode(0o600)
+	builtIn := policy.UserDefault(uint32(os.Getuid()))
 	if d.config.System {
-		mode = 0o666
+		builtIn = policy.SystemDefault()
 	}
-	list := []notify.Socket{{Name: useSocket, Path: d.config.Socket, Mode: mode}}
-	if d.config.AdminSocket != "" {
-		list = append(list, notify.Socket{Name: adminSocket, Path: d.config.AdminSocket, Mode: 0o600})
-	}
-	return list
+	return daemon.LoadPolicy(d.config.Policy, policy.ParseFile, builtIn)
 }
 
-// activated takes over the sockets that systemd passed, before any file is opened.
-func (d *service) activated() (map[string]*door.Socket, error) {
-	passed, err := notify.Listeners(d.wanted()...)
-	if err != nil {
-		return nil, err
+// notices returns what status shows besides what the agent itself knows.
+func notices() []agent.Notice {
+	if exact, err := peer.HasPeerPidfd(); err != nil || exact {
+		return nil
 	}
-	sockets := map[string]*door.Socket{}
-	for name, l := range passed {
-		s := door.Activated(l)
-		sockets[name] = s
-		d.opened = append(d.opened, s)
-	}
-	return sockets, nil
-}
-
-// listen makes the sockets that systemd did not pass.
-func (d *service) listen(passed map[string]*door.Socket) error {
-	for _, w := range d.wanted() {
-		s := passed[w.Name]
-		if s == nil {
-			if err := guard.CheckSocketDirectory(w.Path, d.config.System); err != nil {
-				return fmt.Errorf("socket: %w", err)
-			}
-			var err error
-			if s, err = door.Listen(w.Path, w.Mode); err != nil {
-				return err
-			}
-			d.opened = append(d.opened, s)
-		}
-		d.sockets[w.Name] = s
-	}
-	return nil
-}
-
-func (d *service) close() error {
-	var errs []error
-	for i := len(d.opened) - 1; i >= 0; i-- {
-		errs = append(errs, d.opened[i].Close())
-	}
-	return errors.Join(errs...)
+	return []agent.Notice{{
+		Message: "this kernel has no SO_PEERPIDFD: callers' units are found by pid", Hint: "Linux 6.5 and later tell them for certain",
+	}}
 }

@@ -13,8 +13,8 @@ import (
 )
 
 // openPIV opens the backend for cards. Its child sees every PIN, and the roots
-// decide which cards are believed: neither may be a file that somebody else can
-// write, or put another one in its place.
+// decide which cards the agent trusts: neither may be a file that another user can
+// write or replace.
 func openPIV(c *config.Config, log *slog.Logger) (*piv.PIV, error) {
 	if err := guard.CheckProgram(c.PIVProgram); err != nil {
 		return nil, fmt.Errorf("piv-program: %w", err)
@@ -36,8 +36,8 @@ func openPIV(c *config.Config, log *slog.Logger) (*piv.PIV, error) {
 	return piv.Open(piv.Config{Program: c.PIVProgram, Roots: roots, Log: log})
 }
 
-// readTrusted reads at most one byte more than most of a file that nobody else can
-// write.
+// readTrusted reads a file that no other user can write, up to one byte more than
+// most.
 func readTrusted(path string, most int64) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {

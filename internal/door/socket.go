@@ -18,7 +18,7 @@ import (
 type Socket struct {
 	path string
 	mode fs.FileMode
-	lock *os.File // held while the socket is ours; nil for a socket that systemd owns
+	lock *os.File // held until Close; nil for a socket that systemd owns
 
 	mu       sync.Mutex
 	listener *net.UnixListener
@@ -26,15 +26,15 @@ type Socket struct {
 	closed   bool
 }
 
-// Activated is a socket that systemd listens on and has handed over.
+// Activated returns a socket that systemd listens on and has passed to the daemon.
 func Activated(l *net.UnixListener) *Socket {
 	return &Socket{path: l.Addr().String(), listener: l}
 }
 
-// Listen makes a socket of mode at path and holds path.lock while it lives, so
-// that a second daemon finds out before it touches anything. There is no instant
-// at which the socket is more open than mode. Listen sets the process's umask
-// while it binds: call it before other goroutines make files.
+// Listen makes a socket of mode at path. It holds path.lock until the socket is
+// closed, so that a second daemon fails before it touches anything. At no instant is
+// the socket more open than mode. Listen sets the process's umask while it binds:
+// call it before other goroutines make files.
 func Listen(path string, mode fs.FileMode) (*Socket, error) {
 	lock, err := Lock(path + ".lock")
 	if err != nil {
@@ -48,8 +48,9 @@ func Listen(path string, mode fs.FileMode) (*Socket, error) {
 	return s, nil
 }
 
-// Lock takes the lock at path and writes our pid into it: the error says who has
-// it. Closing the file, or the end of the process, gives it back.
+// Lock takes the lock at path and writes this process's pid into the file. When
+// another process has the lock, the error has its pid. Closing the file, or the end
+// of the process, releases the lock.
 func Lock(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
 	if err != nil {
@@ -74,13 +75,13 @@ func Lock(path string) (*os.File, error) {
 	return f, nil
 }
 
-// bind listens at the path. A socket that a dead daemon left is removed: we hold
-// the lock, so nobody listens on it. Anything else at the path stays, and is an
-// error.
+// bind listens at the path. It removes a socket that a dead daemon left: this
+// process holds the lock, so no other daemon listens there. Anything else at the
+// path stays, and is an error.
 func (s *Socket) bind() error {
 	if info, err := os.Lstat(s.path); err == nil {
 		if info.Mode().Type() != fs.ModeSocket {
-			return fmt.Errorf("%s is in the way and is no socket", s.path)
+			return fmt.Errorf("%s is in the way and is not a socket", s.path)
 		}
 		if err := os.Remove(s.path); err != nil {
 			return err
@@ -102,8 +103,8 @@ func (s *Socket) bind() error {
 	return nil
 }
 
-// fileID tells a file from one that took its place. An inode number alone does
-// not: ext4 gives a freed one to the next file.
+// fileID tells a file from another one at the same path. An inode number alone does
+// not: ext4 reuses a freed number for the next file.
 type fileID struct {
 	device, inode uint64
 	changed       unix.Timespec
@@ -123,8 +124,8 @@ func (s *Socket) inPlace() bool {
 	return err == nil && file == s.file
 }
 
-// Check makes sure that the path still leads to this socket, and listens anew
-// when somebody removed or replaced it. It reports whether it had to.
+// Check makes sure that the path still leads to this socket. When somebody removed
+// or replaced it, Check listens again and reports replaced.
 func (s *Socket) Check() (replaced bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -139,11 +140,11 @@ func (s *Socket) Check() (replaced bool, err error) {
 	return true, nil
 }
 
-// Path returns where the socket is.
+// Path returns the path of the socket.
 func (s *Socket) Path() string { return s.path }
 
-// Accept waits for a caller. It goes on with the new listener when Check made
-// one. After Close the error is [net.ErrClosed].
+// Accept waits for a caller. It continues with the new listener when [Socket.Check]
+// makes one. After [Socket.Close] the error is [net.ErrClosed].
 func (s *Socket) Accept() (*net.UnixConn, error) {
 	for {
 		s.mu.Lock()
@@ -159,8 +160,9 @@ func (s *Socket) Accept() (*net.UnixConn, error) {
 	}
 }
 
-// Close stops listening. The socket file goes when it is ours; systemd's stays,
-// so that callers wait for the next daemon instead of failing.
+// Close stops listening. It removes the file of a socket that [Listen] made. The file
+// of systemd's socket stays, so that callers wait for the next daemon instead of
+// failing.
 func (s *Socket) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -54,7 +54,7 @@ func TestSocketOfADeadDaemonIsReplaced(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoSocketStays(t *testing.T) {
+func TestOtherFileStays(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "agent.sock")
 	if err := os.WriteFile(path, []byte("mine"), 0o600); err != nil {
 		t.Fatal(err)
@@ -67,7 +67,7 @@ func TestWhatIsNoSocketStays(t *testing.T) {
 	}
 }
 
-func TestSocketHasTheModeThatWasAsked(t *testing.T) {
+func TestSocketHasTheMode(t *testing.T) {
 	for _, mode := range []fs.FileMode{0o600, 0o660, 0o666} {
 		path := filepath.Join(t.TempDir(), "agent.sock")
 		s, err := door.Listen(path, mode)
@@ -85,7 +85,7 @@ func TestSocketHasTheModeThatWasAsked(t *testing.T) {
 	}
 }
 
-func TestCheckListensAnew(t *testing.T) {
+func TestCheckListensAgain(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "agent.sock")
 	s := listen(t, path)
 	if replaced, err := s.Check(); replaced || err != nil {
@@ -111,7 +111,7 @@ func TestCheckListensAnew(t *testing.T) {
 	}
 	defer conn.Close()
 	if err := <-accepted; err != nil {
-		t.Errorf("the caller who waited in Accept: %v", err)
+		t.Errorf("the call of Accept that waited: %v", err)
 	}
 	s.Close()
 	if _, err := s.Accept(); !errors.Is(err, net.ErrClosed) {
@@ -119,7 +119,7 @@ func TestCheckListensAnew(t *testing.T) {
 	}
 }
 
-// A socket of systemd's is not ours to lock, to make anew or to remove.
+// The daemon neither locks, replaces nor removes a socket of systemd's.
 func TestActivatedSocketStays(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "agent.sock")
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})

@@ -1,8 +1,8 @@
-// Package guard says who could have written a file, or could put another socket
-// in a socket's place: nobody but root and this uid, or it is not to be believed.
+// Package guard checks that no other user can write a file or replace a socket: only
+// root and this process's uid may be able to. It also hardens the process itself.
 //
-// Start at [CheckFile], [CheckProgram] and [CheckSocketDirectory]. What root and this uid do to
-// themselves it does not see.
+// Start at [CheckFile], [CheckProgram], [CheckSocketDirectory] and [HardenProcess].
+// The package does not protect against root or other processes of this uid.
 package guard
 
 import (
@@ -15,10 +15,10 @@ import (
 	"syscall"
 )
 
-// CheckFile returns an error when somebody other than root and this uid could
-// have written the file at path: it says the path, the owner and the mode. Group
-// write permission counts only for files of root, since on many systems each
-// user's own group may write what the user writes.
+// CheckFile returns an error when another user than root and this uid could have
+// written the file at path. The error has the path, the owner and the mode. Group
+// write permission counts only for files of root: on many systems each user has a
+// group of their own, which may write the user's files.
 func CheckFile(path string) error {
 	f, err := os.Open(path)
 	if err != nil {
@@ -28,8 +28,8 @@ func CheckFile(path string) error {
 	return CheckOpen(f)
 }
 
-// CheckOpen is [CheckFile] for a file that is open already: nobody can put another
-// in its place between the check and the reading.
+// CheckOpen is [CheckFile] for an open file: nobody can replace the file between
+// the check and the reading.
 func CheckOpen(f *os.File) error {
 	info, err := f.Stat()
 	if err != nil {
@@ -50,9 +50,9 @@ func CheckOpen(f *os.File) error {
 	return nil
 }
 
-// CheckProgram is [CheckFile] for a file whose path decides what is used: nobody but
-// root and this uid may be able to put another one in its place, by any of the
-// directories and symbolic links on the way to it. The path has to be absolute.
+// CheckProgram is [CheckFile] for a file that is used by its path: no other user than
+// root and this uid may be able to replace the file, or any of the directories and
+// symbolic links on the way to it. The path has to be absolute.
 func CheckProgram(path string) error {
 	if err := CheckPath(path); err != nil {
 		return err
@@ -63,13 +63,14 @@ func CheckProgram(path string) error {
 	return CheckFile(path)
 }
 
-// CheckSocketDirectory returns an error unless the directory of the socket at
-// path is one that nobody else can put a socket into: not a symbolic link, owned
-// by root or this uid, and closed to everybody else (mode 0700) for a user's
-// agent, or to everybody else's writing for the machine's. The directories above
-// it must belong to root or this uid and be writable to nobody else, unless they
-// are sticky as /tmp is. The error says path, owner and mode. A path that is not
-// absolute or longer than [MaxSocketPath] is refused as well.
+// CheckSocketDirectory returns an error when another user could put a socket into
+// the directory of the socket at path. The directory must not be a symbolic link and
+// must belong to root or this uid. For a user's daemon it must be closed to other
+// users (mode 0700); for the machine's they must not be able to write it. The
+// directories above it must belong to root or this uid, and other users must not be
+// able to write them, unless they are sticky as /tmp is. The error has the path, the
+// owner and the mode. A path that is not absolute or longer than [MaxSocketPath] is
+// an error too.
 func CheckSocketDirectory(path string, system bool) error {
 	if err := CheckSocketPath(path); err != nil {
 		return err
@@ -100,9 +101,9 @@ func CheckSocketDirectory(path string, system bool) error {
 // (path_resolution(7)).
 const maxLinks = 40
 
-// checkWay looks at every directory and symbolic link on the way to path, as the
-// kernel walks it: whoever may write one of the directories, or owns one of the
-// links, decides where the way leads.
+// checkWay checks every directory and symbolic link on the way to path, as the
+// kernel walks it: a user who can write one of the directories, or owns one of the
+// links, decides where the path leads.
 func checkWay(path string) error {
 	at, rest := "/", strings.Split(path, "/")
 	for links := 0; len(rest) > 0; {
@@ -139,8 +140,8 @@ func checkWay(path string) error {
 	return nil
 }
 
-// checkStep knows no mode of its own for symbolic links, which have none: who may
-// replace a link is decided by its directory, where it leads by its owner.
+// checkStep checks one directory or symbolic link. A link has no mode: its directory
+// decides who can replace it, its owner where it leads.
 func checkStep(path string, info fs.FileInfo) error {
 	mode := info.Mode()
 	switch {
@@ -153,7 +154,7 @@ func checkStep(path string, info fs.FileInfo) error {
 }
 
 // CheckPrivate returns an error unless path is a directory of this uid that is
-// closed to everybody else.
+// closed to other users.
 func CheckPrivate(path string) error {
 	info, err := os.Lstat(path)
 	if err != nil {
@@ -182,9 +183,9 @@ func ownerOf(info fs.FileInfo) uint32 { return info.Sys().(*syscall.Stat_t).Uid 
 // (unix(7): sun_path has 108, the last of them zero).
 const MaxSocketPath = 107
 
-// CheckSocketPath wants a path that fits into a socket's address. A name that
-// starts with @ would be an abstract socket, which any uid may connect to: it is
-// no absolute path, and so refused.
+// CheckSocketPath is [CheckPath] for a socket: the path has to fit into an address. A
+// name that starts with @ would be an abstract socket, which any uid may connect to.
+// It is not an absolute path, and therefore an error.
 func CheckSocketPath(path string) error {
 	if err := CheckPath(path); err != nil {
 		return err
@@ -195,7 +196,8 @@ func CheckSocketPath(path string) error {
 	return nil
 }
 
-// CheckPath wants an absolute path, written in the one way that has no detours.
+// CheckPath returns an error unless path is absolute and clean, see
+// [filepath.Clean].
 func CheckPath(path string) error {
 	switch {
 	case path == "":

@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// HardenProcess makes the process's memory unreadable for its own uid and for core
-// files, and what it creates unreadable for everybody else. It comes before
-// anything that is worth reading is in memory.
+// HardenProcess keeps other processes of this uid from reading the process's memory,
+// disables core files, gives up gaining privileges, and closes what the process
+// creates to other users. Call it before anything worth reading is in memory.
 func HardenProcess() error {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return fmt.Errorf("PR_SET_DUMPABLE: %w", err)
@@ -24,9 +24,9 @@ func HardenProcess() error {
 	return nil
 }
 
-// noNewPrivileges sets what the kernel keeps for each thread apart, on all threads
-// that there are; those to come have it from the ones that make them. Programs
-// with cgo, which ours are in tests alone, can set it on the calling thread only.
+// noNewPrivileges sets the flag on all threads, since the kernel keeps one for each;
+// new threads inherit it. A program with cgo, such as holdfast-piv, can set it on the
+// calling thread only.
 func noNewPrivileges() error {
 	_, _, e := syscall.AllThreadsSyscall6(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0, 0)
 	if e == syscall.ENOTSUP {

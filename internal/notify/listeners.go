@@ -14,44 +14,27 @@ import (
 )
 
 // Socket is a listening socket that the daemon wants from systemd: a Unix socket,
-// or with Loopback a TCP socket that this machine alone can reach.
+// or with Loopback a TCP socket that only this machine can reach.
 type Socket struct {
 	Name     string      // its name in LISTEN_FDNAMES (FileDescriptorName= of the unit)
 	Path     string      // where it is bound; never an abstract name
-	Mode     fs.FileMode // the permissions that its file may have at most: of these the write bits count
+	Mode     fs.FileMode // the most permissions that its file may have; only the write bits count
 	Loopback bool        // it is bound to a port of 127.0.0.0/8 instead
-	Optional bool        // systemd need not pass it; those come last
+	Optional bool        // systemd need not pass it; optional sockets come last
 }
 
-// Listeners is [All] for daemons that want nothing but Unix sockets.
-func Listeners(wanted ...Socket) (map[string]*net.UnixListener, error) {
-	all, err := All(wanted...)
-	if all == nil || err != nil {
-		return nil, err
-	}
-	listeners := map[string]*net.UnixListener{}
-	for name, l := range all {
-		unixListener, ok := l.(*net.UnixListener)
-		if !ok {
-			return nil, fmt.Errorf("socket activation: %s is a %T", name, l)
-		}
-		listeners[name] = unixListener
-	}
-	return listeners, nil
-}
-
-// All takes over the sockets that systemd passed to this process. They must
+// Listeners takes over the sockets that systemd passed to this process. They must
 // be the wanted ones, each once, and nothing else; the order does not matter where
-// they have names. All returns nil without an error when systemd passed
-// none because the process was not started by a socket unit. An error says which
-// descriptor is wrong and why; the process should then end. A Unix socket's
-// listener is a [*net.UnixListener], a loopback one's a [*net.TCPListener].
+// they have names. Listeners returns nil without an error when no socket unit
+// started the process. An error says which descriptor is wrong and why; the process
+// should then end. The listener of a Unix socket is a [*net.UnixListener], that of a
+// loopback socket a [*net.TCPListener].
 //
-// The environment variables are removed, so that children do not take them for
-// theirs, and closing a listener leaves the socket's file alone: it is systemd's.
-// Call it once, before the process opens files: a descriptor that the
-// environment promises and that is closed could otherwise be another file by now.
-func All(wanted ...Socket) (map[string]net.Listener, error) {
+// Listeners removes the environment variables, so that child processes do not use
+// them. Closing a listener leaves the socket's file alone: systemd owns it. Call
+// Listeners once, before the process opens files: a descriptor that the environment
+// promises and that is closed could otherwise be another file by then.
+func Listeners(wanted ...Socket) (map[string]net.Listener, error) {
 	if os.Getenv("LISTEN_PID") != strconv.Itoa(os.Getpid()) {
 		return nil, nil
 	}
@@ -81,7 +64,7 @@ func All(wanted ...Socket) (map[string]net.Listener, error) {
 	return listeners, nil
 }
 
-// required returns how many of the sockets have to be there.
+// required returns how many of the sockets systemd has to pass.
 func required(wanted []Socket) (n int) {
 	for _, s := range wanted {
 		if !s.Optional {
@@ -102,7 +85,7 @@ func names(sockets []Socket) string {
 	return strings.Join(all, ", ")
 }
 
-// find returns the wanted socket of that name unless it has been taken.
+// find returns the wanted socket of that name, unless it was taken before.
 func find(wanted []Socket, name string, taken map[string]net.Listener) (Socket, error) {
 	for _, s := range wanted {
 		if s.Name != name {
@@ -116,7 +99,7 @@ func find(wanted []Socket, name string, taken map[string]net.Listener) (Socket, 
 	return Socket{}, fmt.Errorf("is not one of %s", names(wanted))
 }
 
-// take makes a listener of a descriptor that is what was wanted.
+// take makes a listener of a descriptor if it is the wanted socket.
 func take(f *os.File, want Socket) (net.Listener, error) {
 	if err := check(int(f.Fd()), want); err != nil {
 		return nil, err
@@ -137,7 +120,7 @@ func take(f *os.File, want Socket) (net.Listener, error) {
 	return nil, fmt.Errorf("is a %T", l)
 }
 
-// check finds out whether a descriptor is the wanted socket.
+// check returns an error unless the descriptor is the wanted socket.
 func check(fd int, want Socket) error {
 	domain, notIt := unix.AF_UNIX, "is not a Unix socket"
 	if want.Loopback {
@@ -170,7 +153,7 @@ func check(fd int, want Socket) error {
 	return checkPath(fd, want)
 }
 
-// checkLoopback wants an address that no other machine can reach.
+// checkLoopback returns an error unless no other machine can reach the address.
 func checkLoopback(fd int) error {
 	address, err := unix.Getsockname(fd)
 	if err != nil {
@@ -181,7 +164,7 @@ func checkLoopback(fd int) error {
 		return fmt.Errorf("has an address of type %T", address)
 	}
 	if ip := net.IP(bound.Addr[:]); !ip.IsLoopback() {
-		return fmt.Errorf("is bound to %s, which is not this machine's alone", ip)
+		return fmt.Errorf("is bound to %s, which other machines can reach", ip)
 	}
 	return nil
 }
@@ -203,8 +186,9 @@ func checkPath(fd int, want Socket) error {
 	return checkMode(want)
 }
 
-// checkMode compares the write permissions, because on Linux they alone let a
-// process connect (unix(7)); systemd-socket-activate makes its sockets 0644.
+// checkMode compares only the write permissions: on Linux they decide which
+// processes can connect (unix(7)), and systemd-socket-activate makes its sockets
+// 0644.
 func checkMode(want Socket) error {
 	info, err := os.Lstat(want.Path)
 	if err != nil {

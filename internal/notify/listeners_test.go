@@ -28,8 +28,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// child says on stdout what Listeners returned. It answers the first connection
-// of each listener with the listener's name.
+// child prints what Listeners returned. It answers the first connection of each
+// listener with the listener's name.
 func child(specs []string) int {
 	var wanted []Socket
 	for _, spec := range specs {
@@ -41,7 +41,7 @@ func child(specs []string) int {
 		}
 		wanted = append(wanted, s)
 	}
-	listeners, err := listeners(wanted)
+	listeners, err := Listeners(wanted...)
 	if err != nil {
 		fmt.Println(err)
 		return 1
@@ -62,20 +62,6 @@ func child(specs []string) int {
 		l.Close()
 	}
 	return 0
-}
-
-// listeners asks for Unix sockets as the agent does, and for others as the broker
-// does.
-func listeners(wanted []Socket) (map[string]net.Listener, error) {
-	if wanted[len(wanted)-1].Loopback {
-		return All(wanted...)
-	}
-	all := map[string]net.Listener{}
-	unixListeners, err := Listeners(wanted...)
-	for name, l := range unixListeners {
-		all[name] = l
-	}
-	return all, err
 }
 
 func self(t *testing.T) string {
@@ -223,7 +209,7 @@ func TestLoopback(t *testing.T) {
 		files       []*os.File
 		want        string
 	}{
-		"reachable from elsewhere": {both, []*os.File{broker, open}, "socket activation: file descriptor 4 (loopback): is bound to 0.0.0.0, which is not this machine's alone"},
+		"reachable from elsewhere": {both, []*os.File{broker, open}, "socket activation: file descriptor 4 (loopback): is bound to 0.0.0.0, which other machines can reach"},
 		"a Unix socket":            {both, []*os.File{broker, broker}, "socket activation: file descriptor 4 (loopback): is not an IPv4 socket"},
 		"alone":                    {"LISTEN_FDS=1 LISTEN_FDNAMES=loopback", []*os.File{tcpSocket(t)}, "socket activation: broker was not passed"},
 		"three":                    {"LISTEN_FDS=3", []*os.File{broker, broker, broker}, `socket activation: LISTEN_FDS is "3", want 1 (broker, loopback)`},
@@ -268,7 +254,7 @@ func TestLoopback(t *testing.T) {
 }
 
 // A promised descriptor that is closed may meanwhile be a file of the Go runtime;
-// either way it is refused.
+// either way it is rejected.
 func TestClosedDescriptor(t *testing.T) {
 	const third = "socket activation: file descriptor 3 (agent): is "
 	got := withSockets(t, "agent=/x=600", "LISTEN_FDS=1 LISTEN_FDNAMES=agent")
@@ -330,7 +316,7 @@ func firstLine(conn net.Conn) string {
 	return strings.TrimSuffix(line, "\n")
 }
 
-// The real thing: systemd's own tool listens and starts the daemon at the first
+// systemd's own tool listens and starts the daemon at the first
 // connection, with and without names. The file of the socket outlives the daemon.
 func TestSystemdSocketActivate(t *testing.T) {
 	tool, err := exec.LookPath("systemd-socket-activate")
@@ -360,8 +346,7 @@ func TestSystemdSocketActivate(t *testing.T) {
 	}
 }
 
-// dialWhenReady is dial once somebody listens: the file of a socket is there a
-// moment before.
+// dialWhenReady waits until the socket listens: its file exists a moment before.
 func dialWhenReady(path string) string {
 	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 		conn, err := net.Dial("unix", path)

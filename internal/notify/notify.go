@@ -1,12 +1,13 @@
-// Package notify is how a daemon talks with systemd, or with any service manager
-// that follows the same protocols: it takes over the sockets that systemd listens
-// on (sd_listen_fds(3)), and reports what state the daemon is in (sd_notify(3)).
+// Package notify is how a daemon talks with systemd, or with another service manager
+// that has the same protocols: it takes over the sockets that systemd listens on
+// (sd_listen_fds(3)), and reports the daemon's state (sd_notify(3)).
 //
-// Start at Listeners for the sockets, at Ready for the state. Without a service
-// manager the functions do nothing and succeed, so a daemon calls them always.
+// Start at [Listeners] for the sockets, at [Ready] for the state. Without a service
+// manager the functions do nothing and succeed, so a daemon can always call them.
 //
-// The environment is believed: who starts the daemon decides about its sockets
-// anyway. What is checked is that they are the sockets the daemon was made for.
+// The package trusts the environment: the process that starts the daemon decides
+// about its sockets anyway. It checks that they are the sockets that the daemon
+// wants.
 package notify
 
 import (
@@ -18,30 +19,30 @@ import (
 	"github.com/coreos/go-systemd/v22/daemon"
 )
 
-// Ready says that the daemon serves, at its start and after a reload.
+// Ready reports that the daemon serves, at its start and after a reload.
 func Ready() error { return send(daemon.SdNotifyReady) }
 
-// Reloading says that the daemon reads its configuration anew; Ready ends it. The
-// time goes with it, which Type=notify-reload needs to tell one reload from the
-// next.
+// Reloading reports that the daemon reads its configuration again; [Ready] reports
+// the end. The message has the time, which Type=notify-reload needs to tell one
+// reload from the next.
 func Reloading() error {
 	return send(daemon.SdNotifyReloading + "\n" + daemon.SdNotifyMonotonicUsec())
 }
 
-// Stopping says that the daemon ends.
+// Stopping reports that the daemon ends.
 func Stopping() error { return send(daemon.SdNotifyStopping) }
 
 // Status sets the line that `systemctl status` shows. An empty one removes it.
 func Status(text string) error {
-	// A line of its own would be another message.
+	// A second line would be another message.
 	return send("STATUS=" + strings.Join(strings.FieldsFunc(text, isControl), " "))
 }
 
 func isControl(r rune) bool { return r < ' ' }
 
 // Watchdog tells the service manager that the daemon is alive, at half the
-// interval that it asked for, until ctx ends. Each time it asks alive, and sends
-// nothing while that returns an error or does not return; the error becomes the
+// interval of WatchdogSec=, until ctx ends. Each time it calls alive first, and sends
+// nothing while alive returns an error or does not return; the error becomes the
 // status line. Without a watchdog it returns at once.
 func Watchdog(ctx context.Context, alive func() error) error {
 	interval, err := daemon.SdWatchdogEnabled(false)
@@ -63,8 +64,8 @@ func Watchdog(ctx context.Context, alive func() error) error {
 	}
 }
 
-// ping ignores that a message could not be sent: the next one may, and if none
-// can, the service manager notices by itself.
+// ping ignores an error in sending: the next message may arrive, and if none does,
+// the service manager notices by itself.
 func ping(alive func() error) {
 	if err := alive(); err != nil {
 		Status("watchdog: " + err.Error())

@@ -3,19 +3,18 @@ package daemon
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"os"
 	"strings"
 	"syscall"
 	"testing"
-
-	"log/slog"
 
 	"go.uber.org/goleak"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// recorder is a daemon that says what was done to it.
+// recorder is a daemon that reports the calls of its methods.
 type recorder struct {
 	did    chan string
 	reload error
@@ -43,15 +42,16 @@ func TestSignals(t *testing.T) {
 	var log strings.Builder
 	ended := make(chan error)
 	go func() {
-		ended <- Run(Options{
-			Daemon: r, Signals: signals, Log: slog.New(slog.NewTextHandler(&log, nil)), Keeps: "the old policy stays in force",
+		s := &Service{
+			Daemon: r, Keeps: "the old policy stays in force",
 			Start: func(context.Context) { r.did <- "start" },
-			Serve: []func(context.Context) error{func(ctx context.Context) error {
+			Tasks: []func(context.Context) error{func(ctx context.Context) error {
 				<-ctx.Done()
 				r.did <- "served"
 				return nil
 			}},
-		})
+		}
+		ended <- s.run(nil, signals, slog.New(slog.NewTextHandler(&log, nil)))
 	}()
 	signals <- syscall.SIGHUP
 	for _, want := range []string{"start", "reload"} {
@@ -73,11 +73,11 @@ func TestSignals(t *testing.T) {
 
 func TestFailureEnds(t *testing.T) {
 	broken := errors.New("no more descriptors")
-	err := Run(Options{
-		Daemon: &recorder{did: make(chan string, 8)}, Signals: make(chan os.Signal), Log: slog.New(slog.DiscardHandler),
-		Serve: []func(context.Context) error{func(context.Context) error { return broken }},
-	})
-	if !errors.Is(err, broken) {
+	s := &Service{
+		Daemon: &recorder{did: make(chan string, 8)},
+		Tasks:  []func(context.Context) error{func(context.Context) error { return broken }},
+	}
+	if err := s.run(nil, make(chan os.Signal), slog.New(slog.DiscardHandler)); !errors.Is(err, broken) {
 		t.Errorf("got %v, want why it failed", err)
 	}
 }
