@@ -73,7 +73,7 @@ func explain(err error, wanted fault.Error) error {
 	switch {
 	case errors.As(err, &u):
 		if said, ok := fault.AsError(u.err); ok && said.Kind == wanted.Kind {
-			wanted.Message, wanted.Hint = said.Message, said.Hint // not its cause, which may be a deadline that is not the caller's
+			wanted.Message, wanted.Hint, wanted.Next = said.Message, said.Hint, said.Next // not its cause, which may be a deadline that is not the caller's
 		}
 	case named(err): // by the device
 		return err

@@ -76,13 +76,13 @@ func (s *scanner) inventory() (known []card, others []keys.Card, err error) {
 			known = append(known, r.card())
 			continue
 		}
-		others = append(others, keys.Card{Serial: r.serial, Reader: r.name, Firmware: r.firmware, State: keys.StateFailed, Reason: e.Message, Hint: e.Hint})
+		others = append(others, keys.Card{Serial: r.serial, Reader: r.name, Firmware: r.firmware, State: keys.StateFailed, Reason: e.Message, Hint: e.Hint, Next: e.Next})
 	}
 	for _, r := range s.byName() {
 		if r.fault == nil {
 			continue
 		}
-		c := keys.Card{Reader: r.name, State: stateOf(r.fault), Reason: r.fault.Message, Hint: r.fault.Hint}
+		c := keys.Card{Reader: r.name, State: stateOf(r.fault), Reason: r.fault.Message, Hint: r.fault.Hint, Next: r.fault.Next}
 		others = append(others, noted(c))
 	}
 	return known, others, nil
@@ -96,7 +96,7 @@ func (p *PIV) inspect(ctx context.Context, c card) keys.Card {
 	}
 	if err != nil {
 		e, _ := fault.AsError(err)
-		failed := keys.Card{Serial: c.serial, Reader: c.reader, Firmware: c.firmware, State: stateOf(e), Reason: e.Message, Hint: e.Hint}
+		failed := keys.Card{Serial: c.serial, Reader: c.reader, Firmware: c.firmware, State: stateOf(e), Reason: e.Message, Hint: e.Hint, Next: e.Next}
 		if failed.State == "" {
 			failed.State = keys.StateFailed
 		}
@@ -105,7 +105,7 @@ func (p *PIV) inspect(ctx context.Context, c card) keys.Card {
 	found := *reply.Card
 	found.Serial, found.Reader, found.Firmware, found.State = c.serial, c.reader, c.firmware, keys.StateReady
 	if e := spent(c.serial, found.PINTries, found.PUKTries); e != nil {
-		found.State, found.Reason, found.Hint = keys.StateLocked, e.Message, e.Hint
+		found.State, found.Reason, found.Hint, found.Next = keys.StateLocked, e.Message, e.Hint, e.Next
 	}
 	attests := p.attests(c, reply.Attester) == nil
 	found.Attests = &attests

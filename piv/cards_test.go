@@ -34,7 +34,7 @@ func wantError(t *testing.T, what string, err error, kind fault.Kind, says ...st
 	t.Helper()
 	text := ""
 	if e, ok := fault.AsError(err); ok {
-		text = e.Message + "; " + e.Hint
+		text = e.Message + "; " + e.Advice()
 	}
 	if fault.KindOf(err) != kind {
 		t.Errorf("%s: got %q (%v), want %q", what, fault.KindOf(err), err, kind)
@@ -71,7 +71,7 @@ func TestHotPlug(t *testing.T) {
 	b.OnChange(func(unit string, gone bool) { heard <- fmt.Sprint(unit, " ", gone) })
 	_, err := b.Create(soon(t), keys.Template{Purpose: keys.TLSClient, Algorithm: keys.ES256})
 	wantError(t, "no card", err, fault.DeviceAbsent, "no card", "insert")
-	if s := b.Status(soon(t)); s.State != keys.StateAbsent || s.Reason == "" || s.Hint == "" || len(s.Units) != 0 {
+	if s := b.Status(soon(t)); s.State != keys.StateAbsent || s.Reason == "" || s.Next.Do != fault.InsertCard || len(s.Units) != 0 {
 		t.Errorf("status without a card: %+v", s)
 	}
 

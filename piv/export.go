@@ -62,7 +62,7 @@ func parseFile(file []byte) (reference, error) {
 }
 
 func badFile(fact string) error {
-	return &fault.Error{Kind: fault.BadRequest, Message: "this is not the file of a key on a card: " + fact, Hint: "holdfast key adopt NAME --slot 9a"}
+	return &fault.Error{Kind: fault.BadRequest, Message: "this is not the file of a key on a card: " + fact, Next: fault.Next{Do: fault.Adopt}}
 }
 
 // Export returns a file that names the key's card and slot, and its public key.

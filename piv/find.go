@@ -136,19 +136,16 @@ func (s *scanner) choose(serial uint32) (card, error) {
 
 // missing says that the card is not there. s.mu is held.
 func (s *scanner) missing(serial uint32, there []*reader) error {
-	hint := "insert the card"
-	if serial != 0 {
-		hint = fmt.Sprintf("insert card %d", serial)
-	}
+	insert := fault.Next{Do: fault.InsertCard, Card: serial}
 	switch {
 	case len(there) == 1:
-		return &fault.Error{Kind: fault.KeyMismatch, Message: fmt.Sprintf("the key is on card %d, in the reader is card %d", serial, there[0].serial), Hint: hint}
+		return &fault.Error{Kind: fault.KeyMismatch, Message: fmt.Sprintf("the key is on card %d, in the reader is card %d", serial, there[0].serial), Next: insert}
 	case len(there) > 1:
-		return &fault.Error{Kind: fault.KeyMismatch, Message: fmt.Sprintf("the key is on card %d, in the readers are cards %s", serial, serials(there)), Hint: hint}
+		return &fault.Error{Kind: fault.KeyMismatch, Message: fmt.Sprintf("the key is on card %d, in the readers are cards %s", serial, serials(there)), Next: insert}
 	case len(s.readers) == 0:
-		return &fault.Error{Kind: fault.DeviceAbsent, Message: "there is no card reader", Hint: hint}
+		return &fault.Error{Kind: fault.DeviceAbsent, Message: "there is no card reader", Next: insert}
 	}
-	return &fault.Error{Kind: fault.DeviceAbsent, Message: "there is no card in the reader", Hint: hint}
+	return &fault.Error{Kind: fault.DeviceAbsent, Message: "there is no card in the reader", Next: insert}
 }
 
 // obstacle returns why some card is not known, preferring what can pass. s.mu is

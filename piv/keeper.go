@@ -186,7 +186,7 @@ func (k *keeper) shut() *child {
 }
 
 func errClosed() error {
-	return &fault.Error{Kind: fault.DeviceAbsent, Message: "the card is gone, or the backend is closed", Hint: "insert the card"}
+	return &fault.Error{Kind: fault.DeviceAbsent, Message: "the card is gone, or the backend is closed", Next: fault.Next{Do: fault.InsertCard}}
 }
 
 // tooLate is the error of a call whose context has ended.
@@ -202,7 +202,7 @@ func asKeys(err error) error {
 	case errors.Is(err, errLate):
 		return &fault.Error{Kind: fault.Deadline, Message: "the card did not answer in time", Hint: hintHangs, Err: err}
 	case errors.Is(err, errStopped):
-		return &fault.Error{Kind: fault.DeviceAbsent, Message: "the card was removed, or the backend is closed", Hint: "insert the card", Err: err}
+		return &fault.Error{Kind: fault.DeviceAbsent, Message: "the card was removed, or the backend is closed", Next: fault.Next{Do: fault.InsertCard}, Err: err}
 	}
 	return &fault.Error{Kind: fault.DeviceFailed, Message: "the process that speaks to the card ended", Hint: "try again; the agent's log says more", Err: err}
 }

@@ -75,7 +75,7 @@ func aboutCard(err error, serial uint32) error {
 	if fault.KindOf(err) != fault.KeyMismatch || errors.Is(err, errTwins) {
 		return err
 	}
-	return &fault.Error{Kind: fault.DeviceAbsent, Message: fmt.Sprintf("card %d is in no reader", serial), Hint: fmt.Sprintf("insert card %d", serial)}
+	return &fault.Error{Kind: fault.DeviceAbsent, Message: fmt.Sprintf("card %d is in no reader", serial), Next: fault.Next{Do: fault.InsertCard, Card: serial}}
 }
 
 // SetUp implements keys.CardHolder. A new management key is made in any case.

@@ -1,7 +1,6 @@
 package piv
 
 import (
-	"fmt"
 	"strings"
 
 	"holdfast/internal/fault"
@@ -15,7 +14,7 @@ func spent(serial uint32, pin, puk *int) *fault.Error {
 	if pin == nil || *pin > 1 {
 		return nil
 	}
-	e := &fault.Error{Kind: fault.PINBlocked, Message: "the card's PIN is blocked", Hint: fmt.Sprintf("holdfast piv unblock --card %d", serial)}
+	e := &fault.Error{Kind: fault.PINBlocked, Message: "the card's PIN is blocked", Next: fault.Next{Do: fault.Unblock, Card: serial}}
 	if *pin == 1 {
 		e.Message = "the card's PIN has one try left, which is not spent"
 	}
@@ -27,21 +26,24 @@ func spent(serial uint32, pin, puk *int) *fault.Error {
 	default:
 		e.Message += ", and so is its PUK"
 	}
-	e.Hint = "only a reset is left, and the card's keys are lost by it: ykman piv reset"
+	e.Hint, e.Next = "only a reset is left, and the card's keys are lost by it: ykman piv reset", fault.Next{}
 	return e
 }
 
 // noted completes a card with what its owner should know, beside its state.
 func noted(c keys.Card) keys.Card {
 	add := func(message, hint string) { c.Notes = append(c.Notes, keys.CardNote{Message: message, Hint: hint}) }
-	if c.State == keys.StateBusy && strings.Contains(c.Reason, "scdaemon") {
-		add(c.Reason, "let other programs share the reader: pcsc-shared and disable-ccid in ~/.gnupg/scdaemon.conf")
+	step := func(message string, next fault.Next) {
+		c.Notes = append(c.Notes, keys.CardNote{Message: message, Next: next})
+	}
+	if c.State == keys.StateBusy && c.Next.Do == fault.ShareCard {
+		step(c.Reason, c.Next)
 	}
 	if c.State != keys.StateReady && c.State != keys.StateLocked {
 		return c
 	}
 	if named := factorys(c); named != "" {
-		add(named, fmt.Sprintf("holdfast piv setup --card %d", c.Serial))
+		step(named, fault.Next{Do: fault.SetUpCard, Card: c.Serial})
 	}
 	if c.PINTries != nil && *c.PINTries == 2 {
 		add("2 tries of the PIN are left, the last of which is never spent", "enter it with care: the right one gives all tries back")

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"holdfast/internal/fault"
 	"holdfast/internal/keys"
 )
 
@@ -28,7 +29,7 @@ func TestNotes(t *testing.T) {
 		"all of the factory":     {keys.Card{PUKTries: tries(3), DefaultPIN: &yes, DefaultPUK: &yes, DefaultManagement: &yes}, []string{"the PIN, PUK and management key are the factory's"}},
 		"no proof":               {keys.Card{PUKTries: tries(3), Attests: &no}, []string{"cannot prove"}},
 		"in use":                 {keys.Card{State: keys.StateBusy, Reason: "the reader is in use by another program"}, nil},
-		"in use by scdaemon":     {keys.Card{State: keys.StateBusy, Reason: "the reader is in use by scdaemon"}, []string{"in use by scdaemon"}},
+		"in use by scdaemon":     {keys.Card{State: keys.StateBusy, Reason: "the reader is in use by scdaemon", Next: fault.Next{Do: fault.ShareCard}}, []string{"in use by scdaemon"}},
 		"failed, notes are moot": {keys.Card{State: keys.StateFailed, PUKTries: tries(0)}, nil},
 	} {
 		if test.card.State == "" {
@@ -38,7 +39,7 @@ func TestNotes(t *testing.T) {
 		got := noted(test.card).Notes
 		good := len(got) == len(test.want)
 		for i := range test.want {
-			good = good && strings.Contains(got[i].Message, test.want[i]) && got[i].Hint != ""
+			good = good && strings.Contains(got[i].Message, test.want[i]) && (got[i].Hint != "" || got[i].Next.String() != "")
 		}
 		if !good {
 			t.Errorf("%s: %+v, want %q", name, got, test.want)
@@ -65,8 +66,8 @@ func TestSpent(t *testing.T) {
 			t.Errorf("%+v: %v", test, e)
 			continue
 		}
-		if e != nil && (!strings.Contains(e.Message, test.says) || !strings.Contains(e.Hint, test.hint)) {
-			t.Errorf("%q, %q, want %q, %q", e.Message, e.Hint, test.says, test.hint)
+		if e != nil && (!strings.Contains(e.Message, test.says) || !strings.Contains(e.Advice(), test.hint)) {
+			t.Errorf("%q, %q, want %q, %q", e.Message, e.Advice(), test.says, test.hint)
 		}
 	}
 }

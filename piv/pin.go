@@ -10,11 +10,9 @@ import (
 	"holdfast/piv/wire"
 )
 
-const hintUnlock = "holdfast unlock NAME"
-
 // needPIN is the answer for a key that is locked.
 func needPIN() error {
-	return &fault.Error{Kind: fault.PINRequired, Message: "the key is locked with its card's PIN", Hint: hintUnlock}
+	return &fault.Error{Kind: fault.PINRequired, Message: "the key is locked with its card's PIN", Next: fault.Next{Do: fault.Unlock}}
 }
 
 // Unlock proves the card's PIN and lets Sign use this one key until the given

@@ -37,13 +37,13 @@ func (p *PIV) Status(ctx context.Context) keys.Status {
 	s := p.scanner.status()
 	for _, unit := range s.Units {
 		if unit.State == keys.StateReady {
-			s.State, s.Since, s.Maker, s.Can, s.Reason, s.Hint = unit.State, unit.Since, unit.Maker, unit.Can, "", ""
+			s.State, s.Since, s.Maker, s.Can, s.Reason, s.Hint, s.Next = unit.State, unit.Since, unit.Maker, unit.Can, "", "", fault.Next{}
 			return s
 		}
 	}
 	if len(s.Units) > 0 {
 		first := s.Units[0]
-		s.State, s.Since, s.Reason, s.Hint, s.Can = first.State, first.Since, first.Reason, first.Hint, first.Can
+		s.State, s.Since, s.Reason, s.Hint, s.Next, s.Can = first.State, first.Since, first.Reason, first.Hint, first.Next, first.Can
 	}
 	return s
 }
@@ -60,18 +60,19 @@ func (s *scanner) status() keys.Status {
 	if !s.looked {
 		e = &fault.Error{Message: "the card readers have not been seen yet"}
 	}
-	all.Reason, all.Hint = e.Message, e.Hint
+	all.Reason, all.Hint, all.Next = e.Message, e.Hint, e.Next
 	for _, r := range s.identifiedCards() {
 		one := r.status()
 		if e := s.twins(r.serial); e != nil {
-			one.State, one.Reason, one.Hint = keys.StateFailed, e.Message, e.Hint
+			one.State, one.Reason, one.Hint, one.Next = keys.StateFailed, e.Message, e.Hint, e.Next
 		}
 		all.Units = append(all.Units, one)
 	}
 	for _, r := range s.byName() {
 		if r.fault != nil {
 			all.Units = append(all.Units, keys.Status{
-				Backend: Backend, Device: "reader:" + r.name, State: stateOf(r.fault), Since: r.since, Reason: r.fault.Message, Hint: r.fault.Hint,
+				Backend: Backend, Device: "reader:" + r.name, State: stateOf(r.fault), Since: r.since,
+				Reason: r.fault.Message, Hint: r.fault.Hint, Next: r.fault.Next,
 			})
 		}
 	}
@@ -91,10 +92,10 @@ func (r *reader) status() keys.Status {
 		s.Since = w.since
 	}
 	if w.fault != nil {
-		s.Reason, s.Hint = w.fault.Message, w.fault.Hint
+		s.Reason, s.Hint, s.Next = w.fault.Message, w.fault.Hint, w.fault.Next
 	}
 	if e := spent(r.serial, w.tries, nil); e != nil && s.State == keys.StateReady {
-		s.State, s.Reason, s.Hint = keys.StateLocked, e.Message, e.Hint
+		s.State, s.Reason, s.Hint, s.Next = keys.StateLocked, e.Message, e.Hint, e.Next
 	}
 	return s
 }

@@ -19,7 +19,7 @@ import (
 
 // needPIN is the answer for a key with a PIN and without a live session.
 func needPIN() error {
-	return &fault.Error{Kind: fault.PINRequired, Message: "the key is locked with a PIN", Hint: "holdfast unlock NAME"}
+	return &fault.Error{Kind: fault.PINRequired, Message: "the key is locked with a PIN", Next: fault.Next{Do: fault.Unlock}}
 }
 
 // Unlock lets Sign use a key with a PIN until the given time. The caller wipes
@@ -101,7 +101,7 @@ func (t *TPM) provePIN(ctx context.Context, l *link, e *entry, pin []byte, now l
 // wrongPIN says how many wrong PINs are left to us, given the counters from
 // before this one.
 func wrongPIN(before lockout) error {
-	e := &fault.Error{Kind: fault.PINRequired, Message: "wrong PIN", Hint: "holdfast unlock NAME"}
+	e := &fault.Error{Kind: fault.PINRequired, Message: "wrong PIN", Next: fault.Next{Do: fault.Unlock}}
 	if before.max > 0 {
 		e.Message = fmt.Sprintf("wrong PIN; %d more are tried before the TPM's lockout comes too near", max(before.left()-1-before.reserve(), 0))
 	}

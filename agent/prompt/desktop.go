@@ -35,7 +35,7 @@ func (p *Prompter) desktop(ctx context.Context) (place, error) {
 		env: append(session.only(sessionVariables...), programPath),
 	}
 	if len(at.programs) == 0 {
-		return place{}, p.missing("the desktop", "install pinentry-gnome3 or pinentry-qt")
+		return place{}, p.missing("the desktop", "install pinentry-gnome3 or pinentry-qt", "")
 	}
 	return at, nil
 }

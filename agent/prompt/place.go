@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+
+	"holdfast/internal/fault"
 )
 
 // A place is where a person is asked.
@@ -69,7 +71,7 @@ func (p *Prompter) terminal(who process, caller variables) (place, error) {
 		env: append(p.variables().only("HOME"), append(caller.only("TERM", "LANG", "LC_ALL", "LC_CTYPE", "LC_MESSAGES"), programPath)...),
 	}
 	if len(at.programs) == 0 {
-		return place{}, p.missing("terminals", "install pinentry-curses, or: holdfast unlock NAME")
+		return place{}, p.missing("terminals", "install pinentry-curses", fault.Unlock)
 	}
 	return at, nil
 }
@@ -100,12 +102,16 @@ func (p *Prompter) pinentries(names []string) []string {
 	return list
 }
 
-// missing says that there is no pinentry for one kind of place.
-func (p *Prompter) missing(kind, hint string) error {
-	e := problem("no pinentry for "+kind+" is installed", nil)
-	if e.Hint = hint; p.o.Pinentry != "" {
-		e.Message, e.Hint = fmt.Sprintf("%.80q is not a program", p.o.Pinentry), "the agent's configuration names the pinentry, by its absolute path"
+// missing is the error that there is no pinentry for one kind of place. The hint
+// says what to install, and instead, unless it is empty, what helps without.
+func (p *Prompter) missing(kind, hint string, instead fault.Step) error {
+	if p.o.Pinentry != "" {
+		e := problem(fmt.Sprintf("%.80q is not a program", p.o.Pinentry), nil)
+		e.Hint = "the agent's configuration names the pinentry, by its absolute path"
+		return e
 	}
+	e := problem("no pinentry for "+kind+" is installed", nil)
+	e.Hint, e.Next.Do = hint, instead
 	return e
 }
 

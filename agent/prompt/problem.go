@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
 	"holdfast/internal/fault"
 	"holdfast/internal/keys"
@@ -38,12 +37,7 @@ func (p *Prompter) fail(ctx context.Context, kind fault.Kind, s Subject, err err
 		e = problem(fact(kind, err), err)
 	}
 	e.Kind = kind
-	if e.Hint == "" {
-		e.Hint = hint(kind)
-	}
-	if keys.CheckName(s.Key) == nil {
-		e.Hint = strings.ReplaceAll(e.Hint, "NAME", s.Key)
-	}
+	advise(e, s.Key)
 	p.log().Debug("prompt not answered", "key", s.Key, "pid", s.PID, "kind", string(kind), "error", e.Error())
 	return e
 }
@@ -67,9 +61,20 @@ func fact(kind fault.Kind, err error) string {
 	return what + " cannot be shown"
 }
 
-func hint(kind fault.Kind) string {
-	if kind == fault.ConfirmationRequired {
-		return "use the key where you are logged in on the desktop"
+// advise sets e's next step unless it has a hint of its own: a PIN can always be
+// given to `holdfast unlock`, a confirmation only on the desktop.
+func advise(e *fault.Error, key string) {
+	if keys.CheckName(key) != nil {
+		key = "" // not shown as a part of a command
 	}
-	return "holdfast unlock NAME"
+	unlock := fault.Next{Do: fault.Unlock, Key: key}
+	switch {
+	case e.Kind == fault.ConfirmationRequired && e.Hint == "":
+		e.Hint = "use the key where you are logged in on the desktop"
+	case e.Kind == fault.PINRequired && e.Hint == "":
+		e.Next = unlock
+	case e.Next.Do == fault.Unlock: // one of two ways
+		e.Next = unlock
+		e.Hint += ", or: " + unlock.String()
+	}
 }

@@ -31,7 +31,7 @@ func wantKind(t *testing.T, err error, kind fault.Kind, text string) *fault.Erro
 	if !ok || e.Kind != kind || !strings.Contains(e.Message, text) {
 		t.Fatalf("got %v (%s), want %s with %q", err, fault.KindOf(err), kind, text)
 	}
-	if e.Hint == "" {
+	if e.Advice() == "" {
 		t.Errorf("no hint beside %q", e.Message)
 	}
 	return e
@@ -100,7 +100,7 @@ func TestCancel(t *testing.T) {
 			if !errors.Is(e, ErrClosed) {
 				t.Errorf("%v is not what a person wanted", e)
 			}
-			if e.Hint != "holdfast unlock alice" {
+			if e.Advice() != "holdfast unlock alice" || e.Next.Key != "alice" {
 				t.Errorf("hint %q", e.Hint)
 			}
 			if !pane.Echo() {

@@ -196,7 +196,7 @@ func TestPCSCD(t *testing.T) {
 	r := k.signing()
 	k.rig.StopPCSCD()
 	k.fails(r, fault.DeviceAbsent)
-	if e := k.fails(wire.Request{Op: wire.Readers}, fault.DeviceAbsent); e.Message != "pcscd is not running" || e.Hint == "" {
+	if e := k.fails(wire.Request{Op: wire.Readers}, fault.DeviceAbsent); e.Message != "pcscd is not running" || e.Next.Do != fault.StartPCSCD {
 		t.Errorf("%+v", e)
 	}
 	k.fails(r, fault.DeviceAbsent)
@@ -220,7 +220,7 @@ func TestSCDaemon(t *testing.T) {
 	}
 	named(t, "scdaemon")
 	for _, op := range []wire.Op{wire.Identify, wire.Inspect} {
-		if e := d.fails(d.on(op), fault.Busy); !strings.Contains(e.Message, "scdaemon") {
+		if e := d.fails(d.on(op), fault.Busy); !strings.Contains(e.Message, "scdaemon") || e.Next.Do != fault.ShareCard {
 			t.Errorf("%+v", e)
 		}
 	}

@@ -121,7 +121,7 @@ func TestFactoryRefused(t *testing.T) {
 				r.PIN = []byte("123456")
 			}
 			e := d.fails(r, fault.BadRequest)
-			if secret, _, _ := strings.Cut(name, ","); !strings.Contains(e.Message, secret) || !strings.Contains(e.Hint, "holdfast piv setup") {
+			if secret, _, _ := strings.Cut(name, ","); !strings.Contains(e.Message, secret) || e.Next.Do != fault.SetUpCard {
 				t.Errorf("%+v", e)
 			}
 			if n := card.Count(pivcard.Generate); n != 0 || card.PINTries() != 0 {

@@ -108,7 +108,7 @@ func TestWrongPIN(t *testing.T) {
 			}
 			d.fails(k.unlocking("666666"), fault.PINRequired)
 			e = d.fails(k.unlocking("666666"), fault.PINBlocked)
-			if e.Tries == nil || *e.Tries != 1 || !e.Unsent || e.Hint == "" {
+			if e.Tries == nil || *e.Tries != 1 || !e.Unsent || e.Hint == "" && e.Next.Do == "" {
 				t.Errorf("%+v, want the last try to be left alone", e)
 			}
 			d.fails(k.unlocking(ownPIN), fault.PINBlocked) // not even for the right one

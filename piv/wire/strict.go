@@ -35,7 +35,7 @@ func FromError(err error) *Error {
 		return e
 	}
 	if k, ok := fault.AsError(err); ok {
-		return &Error{Kind: k.Kind, Message: k.Message, Hint: k.Hint, RetryAfterMS: k.RetryAfter.Milliseconds()}
+		return &Error{Kind: k.Kind, Message: k.Message, Hint: k.Hint, Next: k.Next, RetryAfterMS: k.RetryAfter.Milliseconds()}
 	}
 	return &Error{Kind: fault.Internal, Message: err.Error()}
 }
@@ -44,7 +44,7 @@ func FromError(err error) *Error {
 // slot.
 func (e *Error) Leaves(what, slot string, serial uint32) {
 	e.Message = fmt.Sprintf("%s; %s in slot %s of card %d", e.Message, what, slot, serial)
-	e.Hint = "holdfast key adopt NAME --slot " + slot
+	e.Hint, e.Next = "", fault.Next{Do: fault.Adopt, Slot: slot, Card: serial}
 }
 
 // Error returns the message.
@@ -52,5 +52,5 @@ func (e *Error) Error() string { return e.Message }
 
 // Keys returns e as the fault.Error that callers see.
 func (e *Error) Keys() *fault.Error {
-	return &fault.Error{Kind: e.Kind, Message: e.Message, Hint: e.Hint, RetryAfter: time.Duration(e.RetryAfterMS) * time.Millisecond}
+	return &fault.Error{Kind: e.Kind, Message: e.Message, Hint: e.Hint, Next: e.Next, RetryAfter: time.Duration(e.RetryAfterMS) * time.Millisecond}
 }

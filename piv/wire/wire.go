@@ -110,6 +110,7 @@ type Error struct {
 	Kind         fault.Kind `json:"kind"`
 	Message      string     `json:"message"`
 	Hint         string     `json:"hint,omitempty"`
+	Next         fault.Next `json:"next,omitzero"`
 	RetryAfterMS int64      `json:"retryAfterMS,omitempty"`
 	Tries        *int       `json:"tries,omitempty"`
 	Unsent       bool       `json:"unsent,omitempty"` // no PIN or PUK of this request has reached the card

@@ -30,7 +30,7 @@ func TestRoundTrip(t *testing.T) {
 	}
 	replies := []wire.Reply{
 		{ID: 1, Readers: []wire.Reader{{Name: "R"}}, Serial: 7, Firmware: "5.4.3"},
-		{ID: 2, Error: &wire.Error{Kind: fault.PINRequired, Message: "m", Hint: "h", Tries: &tries, Unsent: true, RetryAfterMS: 5}},
+		{ID: 2, Error: &wire.Error{Kind: fault.PINRequired, Message: "m", Hint: "h", Next: fault.Next{Do: fault.Unblock, Card: 7}, Tries: &tries, Unsent: true, RetryAfterMS: 5}},
 		{ID: 3, Card: &keys.Card{Serial: 7, Slots: []keys.CardSlot{{Slot: "9a"}}}, Attestation: [][]byte{{1}, {2}}, Signature: []byte{3}},
 	}
 	var stream bytes.Buffer
@@ -144,6 +144,7 @@ func TestErrors(t *testing.T) {
 		err  error
 		want wire.Error
 	}{
+		{&fault.Error{Kind: fault.DeviceAbsent, Message: "m", Next: fault.Next{Do: fault.InsertCard, Card: 7}}, wire.Error{Kind: fault.DeviceAbsent, Message: "m", Next: fault.Next{Do: fault.InsertCard, Card: 7}}},
 		{&fault.Error{Kind: fault.Busy, Message: "m", Hint: "h", RetryAfter: 2 * time.Second}, wire.Error{Kind: fault.Busy, Message: "m", Hint: "h", RetryAfterMS: 2000}},
 		{fmt.Errorf("around: %w", own), *own},
 		{errors.New("odd"), wire.Error{Kind: fault.Internal, Message: "odd"}},
@@ -152,7 +153,7 @@ func TestErrors(t *testing.T) {
 		if got == nil || !reflect.DeepEqual(*got, test.want) {
 			t.Errorf("%v: got %+v, want %+v", test.err, got, test.want)
 		}
-		if back := got.Keys(); back.Kind != test.want.Kind || back.RetryAfter.Milliseconds() != test.want.RetryAfterMS || back.Message != got.Error() {
+		if back := got.Keys(); back.Kind != test.want.Kind || back.RetryAfter.Milliseconds() != test.want.RetryAfterMS || back.Message != got.Error() || back.Next != test.want.Next {
 			t.Errorf("%v: came back as %+v", test.err, back)
 		}
 	}

@@ -1,8 +1,8 @@
 package card
 
 import (
+	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/go-piv/piv-go/v2/piv"
 
@@ -17,7 +17,7 @@ func (s *Session) connect(reader string) error {
 	}
 	yk, err := piv.Open(reader)
 	if err != nil {
-		s.broken = leaks(err)
+		s.broken = leaks(reader, err)
 		return notPIV(reader, err)
 	}
 	raw, err := borrow(yk)
@@ -33,12 +33,22 @@ func (s *Session) connect(reader string) error {
 	return nil
 }
 
-// leaks reports whether piv.Open has left a connection behind that nothing but the
-// end of the process closes: it does unless it failed before it had one, or in its
-// last step.
-func leaks(err error) bool {
-	return !strings.HasPrefix(err.Error(), "connecting to smart card") &&
-		!strings.HasPrefix(err.Error(), "getting yubikey version")
+// leaks reports whether piv.Open, which failed with err, has left its exclusive
+// connection to the reader open, which it does when the card refuses a transaction
+// or the PIV application. Nothing but the end of the process closes that one.
+// piv-go's errors do not tell at which step it failed, but pcscd refuses a second
+// connection while the first is open.
+func leaks(reader string, err error) bool {
+	switch code, _ := codeOf(err); code {
+	case pcsc.SharingViolation, pcsc.UnresponsiveCard, pcsc.UnpoweredCard, pcsc.NoService:
+		return false // no connection was made
+	}
+	c, err := pcsc.Connect(reader)
+	if err != nil {
+		return errors.Is(err, pcsc.SharingViolation)
+	}
+	c.Close()
+	return false
 }
 
 // arrived locks what was unlocked when the reader is another one, or a card was

@@ -78,25 +78,28 @@ func Fault(reader string, err error) error {
 const reinsert = "take the card out and put it in again"
 
 func readerFault(reader string, code pcsc.Code, err error) error {
-	e := &fault.Error{Kind: fault.DeviceFailed, Hint: reinsert, Err: err}
+	e := &fault.Error{Kind: fault.DeviceFailed, Err: err}
 	switch code {
 	case pcsc.NoService, pcsc.ServiceStopped:
-		e.Kind, e.Message, e.Hint = fault.DeviceAbsent, "pcscd is not running", "install pcscd, then: systemctl enable --now pcscd.socket"
+		e.Kind, e.Message, e.Next.Do = fault.DeviceAbsent, "pcscd is not running", fault.StartPCSCD
 	case pcsc.SecurityViolation:
-		e.Kind, e.Message, e.Hint = fault.DeviceAbsent, "pcscd does not let this user use cards", "see polkit(8): the action is org.debian.pcsc-lite.access_pcsc"
+		e.Kind, e.Message, e.Next.Do = fault.DeviceAbsent, "pcscd does not let this user use cards", fault.AllowPCSCD
 	case pcsc.NoReaders, pcsc.UnknownReader, pcsc.ReaderUnavailable:
-		e.Kind, e.Message, e.Hint = fault.DeviceAbsent, fmt.Sprintf("there is no reader %q", reader), "insert the card"
+		e.Kind, e.Message, e.Next.Do = fault.DeviceAbsent, fmt.Sprintf("there is no reader %q", reader), fault.InsertCard
 	case pcsc.NoSmartcard, pcsc.RemovedCard:
-		e.Kind, e.Message, e.Hint = fault.DeviceAbsent, fmt.Sprintf("there is no card in the reader %q", reader), "insert the card"
+		e.Kind, e.Message, e.Next.Do = fault.DeviceAbsent, fmt.Sprintf("there is no card in the reader %q", reader), fault.InsertCard
 	case pcsc.ResetCard, pcsc.InvalidHandle:
 		e.Kind, e.Message, e.Hint = fault.DeviceAbsent, "the connection to the card was cut", "try again"
 	case pcsc.SharingViolation:
-		e.Kind, e.Message, e.Hint = fault.Busy, "the reader is in use by "+holder(), "try again when it is done"
+		e.Kind, e.Message, e.Hint = fault.Busy, "the reader is in use by another program", "try again when it is done"
+		if scdaemonRuns() {
+			e.Message, e.Next.Do = "the reader is in use by scdaemon", fault.ShareCard
+		}
 		e.RetryAfter = 2 * time.Second
 	case pcsc.UnresponsiveCard, pcsc.UnpoweredCard:
-		e.Message = "the card does not answer its reader"
+		e.Message, e.Hint = "the card does not answer its reader", reinsert
 	default:
-		e.Message = "the connection to the card failed"
+		e.Message, e.Hint = "the connection to the card failed", reinsert
 	}
 	return e
 }

@@ -34,7 +34,7 @@ func TestPIVGo(t *testing.T) {
 	if code, ok := codeOf(err); !ok || code != pcsc.NoService {
 		t.Errorf("without pcscd: %v (%v), want no service", err, code)
 	}
-	if leaks(err) {
+	if leaks("none", err) {
 		t.Errorf("nothing was opened: %v", err)
 	}
 	if _, err := pcsc.Connect("none"); KindOf("none", err) != fault.DeviceAbsent {
@@ -53,7 +53,7 @@ func TestFault(t *testing.T) {
 		pcsc.SharingViolation: fault.Busy, pcsc.UnresponsiveCard: fault.DeviceFailed, pcsc.NotTransacted: fault.DeviceFailed, 0x80100014: fault.DeviceFailed,
 	} {
 		e, ok := fault.AsError(Fault("reader", fmt.Errorf("step: %w", code)))
-		if !ok || e.Kind != want || e.Message == "" || e.Hint == "" {
+		if !ok || e.Kind != want || e.Message == "" || e.Advice() == "" {
 			t.Errorf("%v: %+v, want %s", code, e, want)
 		}
 	}

@@ -7,9 +7,9 @@ import (
 	"syscall"
 )
 
-// holder names who has the reader, as far as this user can tell: gpg's card
-// daemon when one of this user runs, which keeps a card until it is told otherwise.
-func holder() string {
+// scdaemonRuns reports whether gpg's card daemon runs as this user. It holds a card
+// until it is told otherwise, so that it is the likely holder of a busy reader.
+func scdaemonRuns() bool {
 	names, _ := filepath.Glob("/proc/[0-9]*/comm")
 	for _, name := range names {
 		comm, err := os.ReadFile(name)
@@ -18,9 +18,9 @@ func holder() string {
 		}
 		if info, err := os.Stat(filepath.Dir(name)); err == nil {
 			if stat, ok := info.Sys().(*syscall.Stat_t); ok && int(stat.Uid) == os.Getuid() {
-				return "scdaemon"
+				return true
 			}
 		}
 	}
-	return "another program"
+	return false
 }

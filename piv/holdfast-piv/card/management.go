@@ -131,16 +131,16 @@ func (s *Session) managementKey(given, pin []byte, open func(pin []byte) error) 
 	if err != nil {
 		return nil, s.noManagement(err)
 	}
-	return nil, &fault.Error{Kind: fault.BadRequest, Message: fmt.Sprintf("card %d does not keep its management key", s.serial), Hint: s.setUpHint()}
+	return nil, &fault.Error{Kind: fault.BadRequest, Message: fmt.Sprintf("card %d does not keep its management key", s.serial), Next: s.setUpNext()}
 }
 
-func (s *Session) setUpHint() string { return fmt.Sprintf("holdfast piv setup --card %d", s.serial) }
+func (s *Session) setUpNext() fault.Next { return fault.Next{Do: fault.SetUpCard, Card: s.serial} }
 
 // noManagement names a management key that the card refused.
 func (s *Session) noManagement(err error) error {
 	status, ok := statusOf(err)
 	if errors.Is(err, errManagement) || ok && (status == statusSecurity || status>>8 == 0x63 || status == statusWrongData) {
-		return &fault.Error{Kind: fault.BadRequest, Message: fmt.Sprintf("this is not the management key of card %d", s.serial), Hint: s.setUpHint(), Err: err}
+		return &fault.Error{Kind: fault.BadRequest, Message: fmt.Sprintf("this is not the management key of card %d", s.serial), Next: s.setUpNext(), Err: err}
 	}
 	return err
 }
@@ -178,7 +178,7 @@ func (s *Session) factoryError(ref byte) error {
 	if ref == refManagement {
 		name = "management key"
 	}
-	return &fault.Error{Kind: fault.BadRequest, Message: fmt.Sprintf("card %d still has the factory's %s, which everybody knows", s.serial, name), Hint: s.setUpHint()}
+	return &fault.Error{Kind: fault.BadRequest, Message: fmt.Sprintf("card %d still has the factory's %s, which everybody knows", s.serial, name), Next: s.setUpNext()}
 }
 
 // factory reports whether a secret is the factory's, or nil when the card cannot

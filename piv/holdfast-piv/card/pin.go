@@ -99,7 +99,7 @@ func (s *Session) wrong(ref byte, tries int) error {
 		e.Message = fmt.Sprintf("this is not the %s of card %d; one try is left, which is not spent here", names[ref], s.serial)
 	}
 	if tries <= 1 {
-		e.Hint = s.unblockHint(ref)
+		e.Hint, e.Next = s.wayOut(ref)
 	}
 	if tries == 0 {
 		e.Kind, e.Message = fault.PINBlocked, fmt.Sprintf("the %s of card %d is blocked", names[ref], s.serial)
@@ -107,11 +107,12 @@ func (s *Session) wrong(ref byte, tries int) error {
 	return e
 }
 
-func (s *Session) unblockHint(ref byte) string {
+// wayOut returns the next step when no try of a PIN or PUK may be spent.
+func (s *Session) wayOut(ref byte) (hint string, next fault.Next) {
 	if ref == refPUK {
-		return "without its PUK a card can only be reset, and loses its keys: ykman piv reset"
+		return "without its PUK a card can only be reset, and loses its keys: ykman piv reset", fault.Next{}
 	}
-	return fmt.Sprintf("holdfast piv unblock --card %d, with the PUK", s.serial)
+	return "", fault.Next{Do: fault.Unblock, Card: s.serial}
 }
 
 // spare returns a pin-blocked error unless the card would stand a wrong PIN or
@@ -122,8 +123,9 @@ func (s *Session) spare(ref byte) error {
 		s.counted = s.counted || err == nil && ref == refPIN
 		return err
 	}
-	e := &wire.Error{Kind: fault.PINBlocked, Tries: tries, Hint: s.unblockHint(ref),
+	e := &wire.Error{Kind: fault.PINBlocked, Tries: tries,
 		Message: fmt.Sprintf("the %s of card %d has one try left, which is not spent", names[ref], s.serial)}
+	e.Hint, e.Next = s.wayOut(ref)
 	if *tries == 0 {
 		e.Message = fmt.Sprintf("the %s of card %d is blocked", names[ref], s.serial)
 	}

@@ -140,7 +140,7 @@ func (s *Session) open(reader string, serial uint32) error {
 		s.Release()
 		return &fault.Error{Kind: fault.KeyMismatch,
 			Message: fmt.Sprintf("the key is on card %d, and in the reader is card %d", serial, there),
-			Hint:    fmt.Sprintf("insert card %d", serial)}
+			Next:    fault.Next{Do: fault.InsertCard, Card: serial}}
 	}
 	return nil
 }

@@ -79,7 +79,7 @@ func (s *Session) present(r *wire.Request) error {
 	pin := s.vault.Get(vault.KeyOf(r.Slot, r.Public))
 	defer clear(pin)
 	if pin == nil {
-		return &fault.Error{Kind: fault.PINRequired, Message: fmt.Sprintf("the key in slot %s of card %d wants the card's PIN", r.Slot, s.serial), Hint: "holdfast unlock"}
+		return &fault.Error{Kind: fault.PINRequired, Message: fmt.Sprintf("the key in slot %s of card %d wants the card's PIN", r.Slot, s.serial), Next: fault.Next{Do: fault.Unlock}}
 	}
 	if r.PINPolicy == keys.PolicyAlways {
 		s.verified = false // the card wants it again
@@ -99,7 +99,7 @@ func (s *Session) unsigned(r *wire.Request, status uint16, waited time.Duration)
 		return &fault.Error{Kind: fault.TouchTimeout, Message: fmt.Sprintf("nobody touched card %d", s.serial), Hint: "try again, and touch the card while it blinks"}
 	case status == statusSecurity:
 		s.verified = false
-		return &fault.Error{Kind: fault.PINRequired, Message: fmt.Sprintf("card %d wants its PIN for slot %s", s.serial, r.Slot), Hint: "holdfast unlock"}
+		return &fault.Error{Kind: fault.PINRequired, Message: fmt.Sprintf("card %d wants its PIN for slot %s", s.serial, r.Slot), Next: fault.Next{Do: fault.Unlock}}
 	case status == statusNoReference || status == statusNotFound:
 		delete(s.proven, r.Slot)
 		return &fault.Error{Kind: fault.KeyLost, Message: fmt.Sprintf("there is no key in slot %s of card %d", r.Slot, s.serial)}
