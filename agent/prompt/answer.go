@@ -2,8 +2,8 @@ package prompt
 
 import "errors"
 
-// What became of a prompt that nobody answered, in the chain of causes of its
-// error. An error with neither of them says that nobody could be asked.
+// The causes of a prompt's error when the prompt was shown and not answered. An
+// error with neither in its chain means that no prompt could be shown.
 var (
 	ErrClosed = errors.New("the person closed the prompt, or said no")
 	ErrLate   = errors.New("nobody answered the prompt in time")

@@ -9,26 +9,25 @@ import (
 	"strings"
 )
 
-// Bounds on what is exchanged with a pinentry, which is somebody else's program:
-// of one line with its newline, as the Assuan manual has it (section 3.1), of the
-// lines before a command is answered, and of the data in an answer.
+// Bounds on the conversation with a pinentry, which is another project's program:
+// the bytes of one line with its newline (Assuan manual, section 3.1), the lines
+// before a command is answered, and the bytes of data in an answer.
 const (
 	maxLine    = 1000
 	maxReplies = 100
 	maxData    = 255
 )
 
-// errProtocol is a reply that is not Assuan, or more of it than anybody needs.
+// errProtocol is a reply that is not Assuan, or exceeds the bounds above.
 var errProtocol = errors.New("assuan: not a reply")
 
-// A replyError is an ERR reply. The words after its code may be anything, and go
-// nowhere.
+// A replyError is an ERR reply. The words after its code are ignored.
 type replyError struct{ code uint32 }
 
 func (e *replyError) Error() string { return fmt.Sprintf("assuan: error %d", e.code) }
 
-// The codes of libgpg-error (gpg-error.h) that say what a person did. The upper
-// half of a code names the program that it is from.
+// The codes of libgpg-error (gpg-error.h) for a person's answers. The upper half of
+// a code names the program that it comes from.
 const (
 	codeTimeout       = 62
 	codeCanceled      = 99
@@ -39,14 +38,14 @@ const (
 // number returns the code without its source.
 func (e *replyError) number() uint32 { return e.code & 0xffff }
 
-// assuan is the client's side of an Assuan conversation (the manual of
-// libassuan, section 3). All that it reads is in buf and data, so that a PIN can
-// be wiped; it is used by one goroutine.
+// assuan is the client's side of an Assuan conversation (the manual of libassuan,
+// section 3). Everything that it reads stays in buf and data, so that a PIN can be
+// wiped. It is used by one goroutine.
 type assuan struct {
 	in   io.Reader
 	out  io.Writer
 	buf  [maxLine]byte
-	rest []byte // of buf: read, and not yet looked at
+	rest []byte // of buf: read and not yet parsed
 	data []byte // of the last answer; never longer than maxData, and never moved
 }
 
@@ -54,14 +53,14 @@ func newAssuan(in io.Reader, out io.Writer) *assuan {
 	return &assuan{in: in, out: out, data: make([]byte, 0, maxData)}
 }
 
-// wipe forgets what was read.
+// wipe clears everything that was read.
 func (a *assuan) wipe() {
 	clear(a.buf[:])
 	clear(a.data[:cap(a.data)])
 	a.rest, a.data = nil, a.data[:0]
 }
 
-// take returns the data of the last answer, whose only copy it is.
+// take returns the only copy of the last answer's data.
 func (a *assuan) take() []byte {
 	data := a.data
 	a.data = make([]byte, 0, maxData)
@@ -86,8 +85,7 @@ func (a *assuan) command(word, argument string) error {
 	return a.reply()
 }
 
-// reply reads lines until one of them is OK or ERR. What comes in D lines is in
-// data then.
+// reply reads lines up to OK or ERR, and stores the content of D lines in data.
 func (a *assuan) reply() error {
 	clear(a.data)
 	a.data = a.data[:0]
@@ -103,7 +101,7 @@ func (a *assuan) reply() error {
 	return errProtocol
 }
 
-// understand deals with one line of a reply, and says whether it was the last.
+// understand handles one line of a reply and reports whether it was the last.
 func (a *assuan) understand(line []byte) (done bool, err error) {
 	word, rest, _ := bytes.Cut(line, []byte(" "))
 	switch string(word) {
@@ -115,7 +113,7 @@ func (a *assuan) understand(line []byte) (done bool, err error) {
 		return false, a.keep(rest)
 	case "S":
 		return false, status(rest)
-	case "INQUIRE": // whatever it is, it gets nothing from us
+	case "INQUIRE": // no inquiry is answered
 		_, err := io.WriteString(a.out, "CAN\n")
 		return false, err
 	}
@@ -125,9 +123,8 @@ func (a *assuan) understand(line []byte) (done bool, err error) {
 	return false, errProtocol
 }
 
-// status passes over what a pinentry tells of its work, but for one thing: a PIN
-// that it has remembered was typed by nobody now. A wrong one would come again
-// and again.
+// status ignores a pinentry's status lines, except that it rejects a PIN from the
+// pinentry's cache: nobody typed it now, and a wrong one would return on each try.
 func status(rest []byte) error {
 	if bytes.HasPrefix(rest, []byte("PASSWORD_FROM_CACHE")) {
 		return errProtocol
@@ -155,7 +152,7 @@ func (a *assuan) line() ([]byte, error) {
 	}
 }
 
-// keep adds what a D line holds to data. The bytes that a D line cannot hold are
+// keep appends the content of a D line to data. Bytes that a D line cannot hold are
 // written as % and two hexadecimal digits.
 func (a *assuan) keep(s []byte) error {
 	for i := 0; i < len(s); i++ {
@@ -179,7 +176,7 @@ func (a *assuan) keep(s []byte) error {
 }
 
 // digit returns the value of a hexadecimal digit, and more than 15 for any other
-// byte. A PIN passes through here: strconv would make strings of it.
+// byte. A PIN passes through it: strconv would copy the PIN into strings.
 func digit(b byte) byte {
 	switch {
 	case b >= '0' && b <= '9':
@@ -192,7 +189,7 @@ func digit(b byte) byte {
 	return 255
 }
 
-// refusal reads what follows ERR: a code, and words.
+// refusal parses the rest of an ERR line: a code, then words.
 func refusal(rest string) error {
 	number, _, _ := strings.Cut(rest, " ")
 	code, err := strconv.ParseUint(number, 10, 32)
@@ -202,8 +199,7 @@ func refusal(rest string) error {
 	return &replyError{code: uint32(code)}
 }
 
-// escape writes what an argument may not hold, and % itself, as % and two
-// hexadecimal digits.
+// escape writes control characters and % as % and two hexadecimal digits.
 func escape(s string) string {
 	var b strings.Builder
 	for i := range len(s) {

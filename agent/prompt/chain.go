@@ -5,12 +5,12 @@ import (
 	"strings"
 )
 
-// maxChain is how many processes a prompt names.
+// maxChain is the number of processes that a prompt names.
 const maxChain = 4
 
 // ancestors returns a process, its parent, and so on, without init, up to the
-// leader of its session and at most so many. A parent that is younger than its
-// child is another process with the same number.
+// leader of its session and at most the given number. A parent that is younger than
+// its child is another process with the same number.
 func ancestors(p process, most int) []process {
 	chain := []process{p}
 	for p.parent > 1 && p.pid != p.session && len(chain) < most {
@@ -23,8 +23,8 @@ func ancestors(p process, most int) []process {
 	return chain
 }
 
-// askedBy says for people who wants something: the process and those that it
-// comes from, and who reported it. Whoever runs them chooses the names.
+// askedBy describes the caller: the process, its ancestors, and the peer that
+// reported it. Their user chooses these names.
 func askedBy(p process, s Subject) string {
 	var names []string
 	for _, link := range ancestors(p, maxChain) {

@@ -11,16 +11,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// grace is how long a pinentry has to end by itself: to give the screen back.
+// grace is how long a pinentry may take to restore the screen and end by itself.
 const grace = 500 * time.Millisecond
 
-// A child is a running pinentry. It has a session of its own, so that no terminal
-// is its controlling one: it may use the caller's from outside, as a background
-// process of this agent's could not. It ends with this process.
+// A child is a running pinentry. It has a session of its own and no controlling
+// terminal, so that job control does not stop it when it uses the caller's
+// terminal. It ends with this process.
 type child struct {
 	cmd  *exec.Cmd
-	in   *os.File // what it reads
-	out  *os.File // what it writes
+	in   *os.File // the other end of its standard input
+	out  *os.File // the other end of its standard output
 	done chan struct{}
 }
 
@@ -69,21 +69,21 @@ func (c *child) run(started chan<- error) {
 			break
 		}
 	}
-	// What the program has started ends with it. Until it is waited for, nobody
-	// else's group can have its number.
+	// The program's own children end with it. Until Wait, no other process group
+	// can have its number.
 	_ = unix.Kill(-pid, unix.SIGKILL)
-	_ = c.cmd.Wait() // how it ended says nothing that its replies did not
+	_ = c.cmd.Wait() // its replies already carry the outcome
 }
 
-// expire makes reading from the child and writing to it fail, now and later.
+// expire makes every read from the child and write to it fail from now on.
 func (c *child) expire() {
 	past := time.Unix(1, 0)
 	_ = c.out.SetReadDeadline(past)
 	_ = c.in.SetWriteDeadline(past)
 }
 
-// end ends the child and returns when it is gone. One that was left in the middle
-// of something is asked to clean up first.
+// end ends the child and returns when it has ended. A child that did not finish its
+// conversation (not orderly) gets SIGTERM first, so that it restores the screen.
 func (c *child) end(orderly bool) {
 	c.in.Close()
 	if !orderly || !c.ended(grace) {

@@ -6,9 +6,9 @@ import (
 	"holdfast/internal/fault"
 )
 
-// Confirm asks for a yes, on the desktop alone. Without one, and for anything but
-// a yes, it is a confirmation-required [fault.Error]. When ctx ends, its error is
-// in the chain.
+// Confirm asks the person to confirm the use of a key, on the desktop alone. It
+// returns a confirmation-required [fault.Error] where there is no desktop and for
+// every answer but a yes. When ctx ends, its error is in the chain.
 func (p *Prompter) Confirm(ctx context.Context, s Subject) error {
 	if err := p.confirm(ctx, s); err != nil {
 		return p.fail(ctx, fault.ConfirmationRequired, s, err)
@@ -16,11 +16,11 @@ func (p *Prompter) Confirm(ctx context.Context, s Subject) error {
 	return nil
 }
 
-// confirm has no other place to go to: whoever owns a terminal can type on it,
-// and a program that asks for the key may well own one.
+// confirm never uses a terminal: any program that owns a terminal can type on it,
+// and the program that asks for the key may own one.
 func (p *Prompter) confirm(ctx context.Context, s Subject) error {
 	if p.o.Mode != Auto && p.o.Mode != Desktop {
-		return problem("the key wants a person's yes, and this agent does not ask on the desktop", nil)
+		return problem("the key needs a person's confirmation, and this agent does not ask on the desktop", nil)
 	}
 	who, err := identify(s, p.uid)
 	if err != nil {

@@ -18,7 +18,7 @@ const (
 // busLimit bounds each conversation on the bus.
 const busLimit = 2 * time.Second
 
-// sessionVariables is what a program needs to find the desktop.
+// sessionVariables names the variables that lead a program to the desktop.
 var sessionVariables = []string{
 	"DISPLAY", "WAYLAND_DISPLAY", "XAUTHORITY", "XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS",
 	"LANG", "LC_ALL", "LC_CTYPE", "LC_MESSAGES", "HOME",
@@ -49,9 +49,9 @@ func (p *Prompter) variables() variables {
 	return v
 }
 
-// session returns the variables that lead to the desktop. A user's agent may have
-// been started before it, and then the user's systemd manager is told of them
-// (systemctl --user import-environment), and no longer the agent.
+// session returns the variables that lead to the desktop. When a user's agent
+// starts before the desktop, only the user's systemd manager learns of them
+// (systemctl --user import-environment), so session asks the manager.
 func (p *Prompter) session(ctx context.Context) variables {
 	own := p.variables()
 	own.set("DBUS_SESSION_BUS_ADDRESS", bus.Session(own.get))
@@ -75,7 +75,7 @@ func (v variables) get(name string) string { return v[name] }
 
 func (v variables) graphical() bool { return v["DISPLAY"] != "" || v["WAYLAND_DISPLAY"] != "" }
 
-// locale returns what says how characters are written, as setlocale(3) has it.
+// locale returns the locale of characters, in the order of setlocale(3).
 func (v variables) locale() string {
 	for _, name := range []string{"LC_ALL", "LC_CTYPE", "LANG"} {
 		if v[name] != "" {

@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// grammars says which variables a pinentry may get, and what they may look like.
-// None of them is a secret, names a program, or has anything loaded.
+// grammars holds the variables that a pinentry may get, with their syntax. None of
+// them is a secret, names a program, or makes a program load a file.
 var grammars = map[string]*regexp.Regexp{
 	"TERM":                     regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._+-]{0,63}$`),
 	"LANG":                     locale,
@@ -29,26 +29,26 @@ var (
 	absolute = regexp.MustCompile(`^/[ -~]{0,255}$`)
 )
 
-// variables are those of an environment that have a place here.
+// variables are the entries of an environment that grammars names.
 type variables map[string]string
 
-// set keeps a variable that is known and well formed.
+// set stores a variable that is known and well formed.
 func (v variables) set(name, value string) {
 	if grammar, known := grammars[name]; known && grammar.MatchString(value) {
 		v[name] = value
 	}
 }
 
-// parse keeps what an entry NAME=value says. The first of a name counts.
+// parse stores an entry NAME=value. The first entry of a name counts.
 func (v variables) parse(entry []byte) {
 	name, value, found := bytes.Cut(entry, []byte("="))
 	if _, known := grammars[string(name)]; !found || !known || v[string(name)] != "" {
-		return // not even a copy is made of what is none of our business
+		return // other variables may be secret and are not even copied
 	}
 	v.set(string(name), string(value))
 }
 
-// only returns the variables with these names as a program wants them.
+// only returns the variables with these names in the form of exec.Cmd's Env.
 func (v variables) only(names ...string) []string {
 	var list []string
 	for name, value := range v {
@@ -60,9 +60,9 @@ func (v variables) only(names ...string) []string {
 	return list
 }
 
-// environOf returns the variables with which a process was started. One that
-// keeps its memory to itself, as our own programs do, has the environment of
-// whoever started it in the same session.
+// environOf returns the variables with which a process was started. For a process
+// whose memory is not readable, such as one of our own programs, it returns those
+// of the nearest readable ancestor in the same session.
 func environOf(p process) variables {
 	v := variables{}
 	for _, link := range ancestors(p, maxEnvironChain) {
@@ -76,14 +76,14 @@ func environOf(p process) variables {
 		for entry := range bytes.SplitSeq(text, []byte{0}) {
 			v.parse(entry)
 		}
-		clear(text) // others put secrets there
+		clear(text) // environments may hold secrets
 		break
 	}
 	return v
 }
 
-// maxEnvironChain bounds how far up an environment is looked for.
+// maxEnvironChain bounds how many ancestors environOf tries.
 const maxEnvironChain = 8
 
-// remote reports whether the caller's person sits at another machine.
+// remote reports whether the caller belongs to a login from another machine.
 func (v variables) remote() bool { return v["SSH_CONNECTION"] != "" || v["SSH_TTY"] != "" }

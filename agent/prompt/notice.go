@@ -21,12 +21,11 @@ const (
 	urgencyCritical   = byte(2)
 )
 
-// maxNotice bounds how long a notice stays when nobody withdraws it.
+// maxNotice bounds how long a notice stays when its caller does not withdraw it.
 const maxNotice = 2 * time.Minute
 
-// notify shows a notice when ctx has not ended after [TouchDelay], and withdraws
-// it when ctx ends. Whatever does not work is for the log alone: the device's own
-// light still blinks.
+// notify shows a notice when ctx has not ended after [TouchDelay], and withdraws it
+// when ctx ends. Failures go to the log alone: the device's own light still blinks.
 func (p *Prompter) notify(ctx context.Context, s Subject) {
 	delay := time.NewTimer(TouchDelay)
 	defer delay.Stop()
@@ -53,10 +52,10 @@ func (p *Prompter) away(s Subject) bool {
 	return p.o.Mode == Auto && err == nil && environOf(who).remote()
 }
 
-// tell writes a line on the caller's terminal, which nobody takes off again.
+// tell writes a line on the caller's terminal, which is not removed later.
 func (p *Prompter) tell(s Subject) error {
 	if s.Verified {
-		return errors.New("the program asks itself, and knows")
+		return errors.New("the program calls the agent itself")
 	}
 	who, err := identify(s, p.uid)
 	if err != nil {
@@ -75,14 +74,14 @@ func (p *Prompter) tell(s Subject) error {
 	return err
 }
 
-// fdWriter writes to a descriptor that stays its owner's.
+// fdWriter writes to a descriptor that it does not own.
 type fdWriter int
 
 // Write implements io.Writer.
 func (w fdWriter) Write(text []byte) (int, error) { return unix.Write(int(w), text) }
 
-// show shows the notice until ctx ends. The connection to the bus lasts as long:
-// services drop the notices of those who have left the bus.
+// show shows the notice until ctx ends. The connection to the bus stays open
+// meanwhile: services drop the notices of clients that have left the bus.
 func (p *Prompter) show(ctx context.Context, s Subject) error {
 	session := p.session(ctx)
 	if !session.graphical() {
@@ -106,17 +105,17 @@ func (p *Prompter) show(ctx context.Context, s Subject) error {
 	return withdraw(life, service, id)
 }
 
-// raise has the notice shown. The service is asked for its name before: one that
-// does not answer would show the notice when it wakes up, and there would be
-// nobody left to withdraw it.
+// raise asks the service to show the notice. It first asks for the service's name:
+// a service that hangs would show the notice when it resumes, after the caller
+// stopped waiting, and the notice would not be withdrawn.
 func raise(ctx context.Context, service dbus.BusObject, s Subject, text string) (uint32, error) {
 	asked, cancel := context.WithTimeout(ctx, busLimit)
 	defer cancel()
 	if err := service.CallWithContext(asked, notifications+".GetServerInformation", 0).Err; err != nil {
 		return 0, err
 	}
-	// From here on a touch that comes does not stop the wait for the notice's
-	// number: without it the notice could not be withdrawn.
+	// From here on a touch does not end the wait for the notice's number: without
+	// the number the notice could not be withdrawn.
 	asked, cancel = context.WithTimeout(context.WithoutCancel(ctx), busLimit)
 	defer cancel()
 	var id uint32

@@ -11,19 +11,19 @@ import (
 // startLimit is how long a pinentry may take until it shows its prompt.
 const startLimit = 10 * time.Second
 
-// limits says how long a pinentry may take to start, and a person to answer.
+// limits bounds how long a pinentry may take to start, and a person to answer.
 type limits struct{ start, answer time.Duration }
 
-// A question is what a person is asked, in one place.
+// A question is shown to a person in one place.
 type question struct {
 	who     process
-	text    string // what the prompt is about
-	fault   string // why it is asked again; ""
-	confirm bool   // wants a yes rather than a PIN
+	text    string // describes the key, its use and the caller
+	fault   string // why the question is asked again; "" the first time
+	confirm bool   // asks for a confirmation rather than a PIN
 }
 
-// ask shows the question in a place when it is its turn, with the first program
-// that can, and returns the PIN.
+// ask waits for its turn in a place, shows the question there with the first
+// program that can, and returns the PIN.
 func (p *Prompter) ask(ctx context.Context, at place, q question) ([]byte, error) {
 	give, err := p.turns.take(ctx, at.name)
 	if err != nil {
@@ -46,9 +46,9 @@ func (p *Prompter) ask(ctx context.Context, at place, q question) ([]byte, error
 func (p *Prompter) run(ctx context.Context, path string, at place, q question) ([]byte, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	patience := time.AfterFunc(p.limits.answer, func() { cancel(ErrLate) })
-	defer patience.Stop()
-	if err := p.still(q.who, at); err != nil { // it may have waited for its turn
+	late := time.AfterFunc(p.limits.answer, func() { cancel(ErrLate) })
+	defer late.Stop()
+	if err := p.still(q.who, at); err != nil { // the question may have waited for its turn
 		return nil, err
 	}
 	stopped := p.watch(ctx, cancel, at, q)
@@ -92,7 +92,7 @@ func (p *Prompter) converse(ctx context.Context, cancel context.CancelCauseFunc,
 	return pin, err
 }
 
-// prepare tells the program where and what to ask.
+// prepare sends the program the place and the question.
 func prepare(a *assuan, at place, q question, seconds int) error {
 	if err := a.reply(); err != nil { // its greeting
 		return err
@@ -112,8 +112,8 @@ func prepare(a *assuan, at place, q question, seconds int) error {
 	return nil
 }
 
-// graphical fails unless the program shows windows. Those that can draw on
-// terminals as well say which of the two they do.
+// graphical fails unless the program shows windows. A program that can draw on
+// terminals as well reports its mode in its flavor.
 func graphical(a *assuan) error {
 	if err := a.command("GETINFO", "flavor"); err != nil {
 		return err
@@ -126,9 +126,9 @@ func graphical(a *assuan) error {
 	return nil
 }
 
-// A setting is one command before the question. Without those that must be, the
-// prompt would be at the wrong place or not say what it is about; of the others
-// an old pinentry may know nothing.
+// A setting is one command before the question. A prompt without a required (must)
+// setting would appear in the wrong place or not describe its subject. An old
+// pinentry may reject the others.
 type setting struct {
 	word, argument string
 	must           bool
@@ -146,7 +146,7 @@ func settings(at place, q question, seconds int) []setting {
 		}
 	}
 	list = append(list,
-		setting{"SETKEYINFO", "--clear", false}, // nothing that an outside cache could know it by
+		setting{"SETKEYINFO", "--clear", false}, // leaves an external cache no name for the PIN
 		setting{"SETTIMEOUT", fmt.Sprint(seconds), false},
 		setting{"SETTITLE", "holdfast", false},
 		setting{"SETDESC", q.text, true},
@@ -160,8 +160,8 @@ func settings(at place, q question, seconds int) []setting {
 	return append(list, setting{"SETPROMPT", "PIN:", false})
 }
 
-// seconds returns how long the program shall wait: a second less than it has, so
-// that it ends by itself and leaves the screen as it was.
+// seconds returns the program's own timeout: a second less than it has, so that it
+// ends by itself and restores the screen.
 func seconds(ctx context.Context, left time.Duration) int {
 	if deadline, ok := ctx.Deadline(); ok {
 		left = min(left, time.Until(deadline))
@@ -188,7 +188,7 @@ func answer(a *assuan, q question) ([]byte, error) {
 	return pin, nil
 }
 
-// outcome says what it means that a question was not answered.
+// outcome translates the error of a question that was not answered.
 func outcome(err error) error {
 	var refused *replyError
 	if !errors.As(err, &refused) {
@@ -203,12 +203,12 @@ func outcome(err error) error {
 	return fmt.Errorf("%w: %w", errUnusable, err)
 }
 
-// watchInterval is how often it is looked whether the caller still waits.
+// watchInterval is how often the agent checks whether the caller still waits.
 const watchInterval = 500 * time.Millisecond
 
-// watch ends the prompt with its caller, who may have reached this agent through
-// another program, and when another job has the caller's terminal. The channel is
-// closed when it has ended, as it does with ctx.
+// watch ends the prompt when the caller ends, which may have reached this agent
+// through another program, and when another job gets the caller's terminal. It
+// stops with ctx and then closes the channel.
 func (p *Prompter) watch(ctx context.Context, cancel context.CancelCauseFunc, at place, q question) <-chan struct{} {
 	stopped := make(chan struct{})
 	go func() {
@@ -229,8 +229,8 @@ func (p *Prompter) watch(ctx context.Context, cancel context.CancelCauseFunc, at
 	return stopped
 }
 
-// still fails when the process has ended, or is no longer in the foreground of
-// the terminal.
+// still returns errGone when the process has ended, or is no longer in the
+// foreground of the terminal.
 func (p *Prompter) still(who process, at place) error {
 	now, err := look(who.pid)
 	if err != nil || now.start != who.start {

@@ -10,18 +10,18 @@ import (
 	"holdfast/internal/fault"
 )
 
-// A place is where a person is asked.
+// A place is the desktop or a terminal on which a person is asked.
 type place struct {
-	name     string    // of its turn: one prompt at a time
+	name     string    // in turns
 	terminal *terminal // nil: the desktop
 	env      []string  // of a pinentry there
-	kind     string    // TERM; "" on the desktop, and when it is not known
-	locale   string    // for LC_CTYPE; "" when it is not known
+	kind     string    // TERM; "" on the desktop and when unknown
+	locale   string    // for LC_CTYPE; "" when unknown
 	programs []string  // paths of pinentries to try
 }
 
-// The places where pinentries are, as distributions install them, and their
-// names in the order in which they are tried. Nothing is looked for in PATH.
+// The directories in which distributions install pinentries, and the programs'
+// names in the order in which they are tried. PATH is not used.
 var (
 	pinentryDirs      = []string{"/usr/bin", "/usr/local/bin"}
 	desktopPinentries = []string{"pinentry", "pinentry-gnome3", "pinentry-qt", "pinentry-gtk-2"}
@@ -29,8 +29,8 @@ var (
 	dumbPinentries    = []string{"pinentry-tty", "pinentry-curses"}
 )
 
-// places returns where a person can be asked for the PIN, best first, or says why
-// nowhere.
+// places returns the places on which a person can be asked for the PIN, best first,
+// or the reason why there is none.
 func (p *Prompter) places(ctx context.Context, who process) ([]place, error) {
 	caller := environOf(who)
 	var list []place
@@ -79,8 +79,8 @@ func (p *Prompter) terminal(who process, caller variables) (place, error) {
 // programPath is PATH for pinentries that are scripts.
 const programPath = "PATH=/usr/bin:/bin"
 
-// pinentries returns the paths of the programs to try: the one that was chosen,
-// or those of these names that are installed.
+// pinentries returns the paths of the programs to try: the configured one, or the
+// installed ones of these names.
 func (p *Prompter) pinentries(names []string) []string {
 	if p.o.Pinentry != "" {
 		if !filepath.IsAbs(p.o.Pinentry) || !program(p.o.Pinentry) {
@@ -103,7 +103,7 @@ func (p *Prompter) pinentries(names []string) []string {
 }
 
 // missing is the error that there is no pinentry for one kind of place. The hint
-// says what to install, and instead, unless it is empty, what helps without.
+// names a package to install; instead is a step that needs none, or empty.
 func (p *Prompter) missing(kind, hint string, instead fault.Step) error {
 	if p.o.Pinentry != "" {
 		e := problem(fmt.Sprintf("%.80q is not a program", p.o.Pinentry), nil)
@@ -115,7 +115,7 @@ func (p *Prompter) missing(kind, hint string, instead fault.Step) error {
 	return e
 }
 
-// program reports whether there is a file that can be run.
+// program reports whether path is an executable file.
 func program(path string) bool {
 	info, err := os.Stat(path)
 	return err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0

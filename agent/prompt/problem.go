@@ -9,25 +9,25 @@ import (
 	"holdfast/internal/keys"
 )
 
-// What a conversation with a pinentry may end with, besides an answer, [ErrClosed]
-// and [ErrLate].
+// The ways in which a conversation with a pinentry ends, besides an answer,
+// [ErrClosed] and [ErrLate].
 var (
-	errGone      = errors.New("the caller has gone")          // or is in the background now
+	errGone      = errors.New("the caller has ended")         // or is in the background now
 	errUnusable  = errors.New("pinentry cannot be used here") // another one may do
 	errNoDesktop = errors.New("neither DISPLAY nor WAYLAND_DISPLAY is known")
-	errTextual   = errors.New("pinentry would ask on a terminal") // where only a desktop will do
+	errTextual   = errors.New("pinentry would ask on a terminal") // where only a desktop may be used
 )
 
-// problem returns an error that a person sees. What was wanted, and so its kind
-// and its hint, is known only to [Prompter.fail].
+// problem returns an error that a person sees. [Prompter.fail] adds its kind and
+// its next step.
 func problem(message string, err error) *fault.Error {
 	return &fault.Error{Message: message, Err: err}
 }
 
-// fail makes err what PIN and Confirm return.
+// fail returns the error of PIN or Confirm for err.
 func (p *Prompter) fail(ctx context.Context, kind fault.Kind, s Subject, err error) error {
 	if ctx.Err() != nil && errors.Is(err, context.Cause(ctx)) {
-		err = ctx.Err() // rather than whatever its owner gave as the cause
+		err = ctx.Err() // rather than the cause that its owner gave
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
 		err = fmt.Errorf("%w: %w", ErrLate, err)
@@ -42,7 +42,7 @@ func (p *Prompter) fail(ctx context.Context, kind fault.Kind, s Subject, err err
 	return e
 }
 
-// fact says for people how a prompt ended.
+// fact describes how a prompt ended.
 func fact(kind fault.Kind, err error) string {
 	what := "the PIN prompt"
 	if kind == fault.ConfirmationRequired {

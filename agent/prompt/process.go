@@ -9,10 +9,10 @@ import (
 	"holdfast/internal/proc"
 )
 
-// A process is what /proc/PID/stat says of one.
+// A process is a part of /proc/PID/stat.
 type process struct {
 	pid     int32
-	name    string // as it calls itself; any bytes
+	name    string // chosen by the process; any bytes
 	parent  int32
 	group   int32
 	session int32
@@ -23,7 +23,7 @@ type process struct {
 	start uint64 // in clock ticks after boot
 }
 
-// look reads what a process looks like now.
+// look reads the present state of a process.
 func look(pid int32) (process, error) {
 	s, err := proc.ReadStat(pid)
 	if err == nil && (s.PID != pid || s.State == 'Z' || s.State == 'X') {
@@ -39,7 +39,7 @@ func look(pid int32) (process, error) {
 }
 
 // identify returns the subject's process, if it is still the one that was meant,
-// and belongs to the user of this agent: nobody else is asked anything.
+// and belongs to the user of this agent: no other user is prompted.
 func identify(s Subject, own uint32) (process, error) {
 	uids, err := proc.ReadUIDs(s.PID)
 	if err != nil {
@@ -48,8 +48,7 @@ func identify(s Subject, own uint32) (process, error) {
 	if uid := uids.Effective(); uid != s.UID || uid != own {
 		return process{}, problem("a prompt is for processes of the agent's own user", nil)
 	}
-	// Last, so that what was read before is of the same process: it has had its
-	// number since it was reported.
+	// The start time is checked last, so that the uid above is of the same process.
 	p, err := look(s.PID)
 	if err != nil || p.start != s.Start {
 		return process{}, problem("the process that wants the key has ended", err)
@@ -57,8 +56,8 @@ func identify(s Subject, own uint32) (process, error) {
 	return p, nil
 }
 
-// readStart reads a file of a process as far as proc.MaxFile,
-// into memory that is not moved while it does.
+// readStart reads at most proc.MaxFile bytes of a file of a process, into memory that
+// is not moved meanwhile, so that the caller can clear it.
 func readStart(pid int32, name string) ([]byte, error) {
 	f, err := os.Open(proc.Path(pid, name))
 	if err != nil {

@@ -1,14 +1,14 @@
-// Package prompt is how the agent reaches the person in front of the machine: it
-// asks for PINs and for a yes, and says when a key waits for a touch.
+// Package prompt lets the agent reach the person in front of the machine: it asks
+// for PINs and confirmations, and shows that a key waits for a touch.
 //
-// Start at [Prompter]. A PIN is asked for by the person's own pinentry: on the
-// desktop, or on the terminal of the process that wants the signature, which is
-// looked up from the kernel and never taken from what that process says. A yes is
-// asked for on the desktop alone: whoever owns a terminal can type on it.
+// Start at [Prompter]. The person's own pinentry asks for a PIN: on the desktop, or
+// on the terminal of the process that wants the signature, which comes from the
+// kernel and never from that process. Confirmations are asked for on the desktop
+// alone: any program that owns a terminal can type on it.
 //
-// What a prompt shows of its caller is what the caller's name says; a program of
-// the same user can fake prompts of its own, and this package does not protect
-// against that. It keeps no PIN.
+// It does not protect against programs of the same user: such a program chooses the
+// name that a prompt shows of it, and can show fake prompts of its own. This package
+// keeps no PIN.
 package prompt
 
 import (
@@ -21,7 +21,7 @@ import (
 	"holdfast/internal/fault"
 )
 
-// A Mode says where a person may be asked.
+// A Mode is where a person may be asked.
 type Mode string
 
 // The modes.
@@ -29,49 +29,49 @@ const (
 	Auto     Mode = "auto"     // on the desktop if there is one and the caller is not on a remote terminal; else on the caller's terminal
 	Desktop  Mode = "desktop"  // on the desktop alone
 	Terminal Mode = "terminal" // on the caller's terminal alone
-	Off      Mode = "off"      // nowhere: PINs come from `holdfast unlock`
+	Off      Mode = "off"      // nowhere: PINs come from `holdfast unlock` alone
 )
 
-// Options says how to reach the person.
+// Options configures a [Prompter].
 type Options struct {
 	Mode     Mode
 	Pinentry string       // the program; "": the system's pinentry for the desktop, pinentry-curses or pinentry-tty on terminals
 	Log      *slog.Logger // nil: slog.Default()
 }
 
-// Subject is what a prompt is about. Texts that come from a caller are quoted by
-// this package; those who fill it in put in what they know.
+// Subject describes a prompt: the process, the key and its use. This package quotes
+// every text in it, since some come from callers.
 type Subject struct {
-	UID      uint32 // whose process it is
+	UID      uint32 // the process's user
 	PID      int32  // the process that wants the key used: the agent's peer, or the one that its peer reports
 	Start    uint64 // its start, in clock ticks after boot, as in /proc/PID/stat
-	Verified bool   // the kernel told who it is; else the agent's peer did
+	Verified bool   // the kernel identified the process; else the agent's peer reported it
 
-	ReportedBy int32 // where it is not Verified: that peer's process
+	ReportedBy int32 // the peer's process, unless Verified
 
 	Key         string
 	Purpose     string
 	Operation   string
-	Destination string // what is known for certain of whom the signature is for; "" when nothing is
+	Destination string // the verified recipient of the signature; "" when none is verified
 	Device      string // "TPM", "card 12345678"
-	Secret      string // names the PIN, and stays the same for its life; no secret itself
-	Tries       int    // left of the PIN, when known; else 0
-	Again       string // why it is asked again: "wrong PIN"; "" the first time
+	Secret      string // names the PIN for as long as it exists; not secret itself
+	Tries       int    // PIN tries left; 0 when unknown
+	Again       string // why the PIN is asked for again: "wrong PIN"; "" the first time
 }
 
 // Prompter asks the person. Its methods are safe for concurrent use, hold no lock
-// while a person thinks, and end with their context. In one place, a terminal or
-// the desktop, there is one prompt at a time; who comes later waits.
+// while they wait for a person, and end with their context. Each place, a terminal
+// or the desktop, shows one prompt at a time; later prompts wait.
 type Prompter struct {
 	o      Options
-	uid    uint32              // this process's: nobody else is asked
-	dirs   []string            // where pinentries are
+	uid    uint32              // of this process: no other user is asked
+	dirs   []string            // that hold pinentries
 	getenv func(string) string // this process's environment
 	limits limits
 	turns  turns
 }
 
-// New makes a Prompter. It starts no program before somebody is asked.
+// New makes a Prompter. It starts no program before the first prompt.
 func New(o Options) *Prompter {
 	if o.Mode == "" {
 		o.Mode = Auto
@@ -90,9 +90,9 @@ func (p *Prompter) log() *slog.Logger {
 // before.
 const Patience = 55 * time.Second
 
-// PIN asks for a PIN, which the caller wipes. Where nobody can be asked it fails
-// at once with a pin-required [fault.Error], as it does when the person closes the
-// prompt or does not answer. When ctx ends, its error is in the chain.
+// PIN asks for a PIN, which the caller wipes. It returns a pin-required
+// [fault.Error] when the person closes the prompt or does not answer, and at once
+// where no prompt can be shown. When ctx ends, its error is in the chain.
 func (p *Prompter) PIN(ctx context.Context, s Subject) ([]byte, error) {
 	pin, err := p.pin(ctx, s)
 	if err != nil {
@@ -103,7 +103,7 @@ func (p *Prompter) PIN(ctx context.Context, s Subject) ([]byte, error) {
 
 func (p *Prompter) pin(ctx context.Context, s Subject) ([]byte, error) {
 	if p.o.Mode != Auto && p.o.Mode != Desktop && p.o.Mode != Terminal {
-		return nil, problem("the key wants its PIN, and this agent does not prompt", nil)
+		return nil, problem("the key needs its PIN, and this agent does not prompt", nil)
 	}
 	who, err := identify(s, p.uid)
 	if err != nil {
@@ -123,12 +123,12 @@ func (p *Prompter) pin(ctx context.Context, s Subject) ([]byte, error) {
 	return nil, err
 }
 
-// Touch shows a notice on the desktop that a key waits for a touch, if it still
-// does so after [TouchDelay], until done is called. Where there is no desktop, or
-// the person is elsewhere, it is a line on the terminal of a program for which
-// another one asks, such as kubectl; programs that ask themselves know best what to
-// write there. Touch returns at once, as done does, and nothing fails where nobody
-// can be told.
+// Touch shows a notice on the desktop that a key waits for a touch, from
+// [TouchDelay] after the call until done is called. Without a desktop, or when the
+// person is not at it, Touch writes a line on the terminal of a program for which
+// another one asks, such as kubectl; a program that calls the agent itself can
+// write its own. Touch and done return at once. When no notice can be shown, only
+// the log says so.
 func (p *Prompter) Touch(s Subject) (done func()) {
 	if p.o.Mode != Auto && p.o.Mode != Desktop && p.o.Mode != Terminal {
 		return func() {}
@@ -138,6 +138,6 @@ func (p *Prompter) Touch(s Subject) (done func()) {
 	return done
 }
 
-// TouchDelay is how long a device may take to answer before a person is told
-// that it waits for a touch.
+// TouchDelay is how long a device may take to answer before the notice that it
+// waits for a touch is shown.
 const TouchDelay = 700 * time.Millisecond

@@ -11,7 +11,7 @@ import (
 )
 
 // A terminal is the controlling terminal of a process, found by its device
-// number: no path is taken from anybody.
+// number: no process supplies a path.
 type terminal struct {
 	path   string
 	device uint32 // as /proc/PID/stat has it
@@ -31,7 +31,7 @@ func split(device uint32) (major, minor uint32) {
 	return device >> 8 & 0xfff, device&0xff | device>>12&0xfff00
 }
 
-// pathOf returns where the node of a terminal is, and "" for devices of other
+// pathOf returns the path of a terminal's device node, and "" for devices of other
 // kinds.
 func pathOf(device uint32) string {
 	major, minor := split(device)
@@ -47,9 +47,9 @@ func pathOf(device uint32) string {
 	return ""
 }
 
-// terminalOf returns the terminal of a process on which its user can be asked: it
-// must be the user's own, and the process in its foreground, since else what is
-// typed is meant for another program.
+// terminalOf returns the terminal of a process on which its user can be asked. The
+// terminal must be the user's own, and the process in its foreground: otherwise
+// input on it is meant for another program.
 func terminalOf(p process, uid uint32) (terminal, error) {
 	if p.terminal == 0 {
 		return terminal{}, problem("the program that wants the key has no terminal to ask on", nil)
@@ -60,7 +60,7 @@ func terminalOf(p process, uid uint32) (terminal, error) {
 	t := terminal{path: pathOf(p.terminal), device: p.terminal}
 	if t.path == "" {
 		major, minor := split(p.terminal)
-		return terminal{}, problem(fmt.Sprintf("the terminal with device number %d:%d is of no kind that can be asked on", major, minor), nil)
+		return terminal{}, problem(fmt.Sprintf("prompts cannot be shown on the terminal with device number %d:%d", major, minor), nil)
 	}
 	fd, err := t.open(uid)
 	if err != nil {
@@ -70,9 +70,9 @@ func terminalOf(p process, uid uint32) (terminal, error) {
 	return t, sameInstance(p, t, fd)
 }
 
-// open opens the terminal, if it is what it should be: the device that the kernel
-// named, owned by uid, and not readable or writable for everybody. The terminal
-// does not become this process's own.
+// open opens the terminal if it is the device that the kernel named, is owned by
+// uid, and is not readable or writable by others. It does not become this process's
+// controlling terminal.
 func (t terminal) open(uid uint32) (int, error) {
 	fd, err := unix.Open(t.path, unix.O_RDWR|unix.O_NOCTTY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -98,13 +98,13 @@ func (t terminal) check(st *unix.Stat_t, uid uint32) error {
 	case st.Uid != uid:
 		return fmt.Errorf("%s belongs to uid %d", t.path, st.Uid)
 	case st.Mode&(unix.S_IROTH|unix.S_IWOTH) != 0:
-		return fmt.Errorf("%s is open to everybody", t.path)
+		return fmt.Errorf("%s is open to other users", t.path)
 	}
 	return nil
 }
 
-// sameInstance makes sure that the process means the terminal at fd: a container
-// has pseudo-terminals of its own, with the same numbers.
+// sameInstance checks that the process's terminal is the one at fd: a container has
+// pseudo-terminals of its own, with the same numbers.
 func sameInstance(p process, t terminal, fd int) error {
 	if major, _ := split(t.device); major != majorPTS {
 		return nil
@@ -116,7 +116,7 @@ func sameInstance(p process, t terminal, fd int) error {
 	}
 	text, err := proc.Read(p.pid, "mountinfo")
 	if err != nil {
-		return problem("it cannot be told which terminal the program has", err)
+		return problem("the terminal of the program that wants the key cannot be identified", err)
 	}
 	theirs, found := devptsOf(text)
 	ours := fmt.Sprintf("%d:%d", unix.Major(st.Dev), unix.Minor(st.Dev))
@@ -138,7 +138,7 @@ func devptsOf(mountinfo []byte) (device string, found bool) {
 	return device, found
 }
 
-// A tty is an open terminal that gets back what a pinentry may take from it.
+// A tty is an open terminal whose settings are restored after a pinentry.
 type tty struct {
 	fd     int
 	before *unix.Termios
@@ -158,11 +158,10 @@ func (t terminal) borrow(uid uint32) (*tty, error) {
 	return &tty{fd: fd, before: before}, nil
 }
 
-// restore gives the terminal its echo back when a pinentry was killed before it
-// could do so. What was typed and read by nobody is dropped: it may be half a
-// PIN, and the shell would show it. When the caller has ended, its shell may have
-// turned the echo off to edit a line, which is told from a pinentry by the change
-// of the input's flags.
+// restore turns the terminal's echo on again when a pinentry was killed before it
+// could do so. It drops unread input, which may be half a PIN: the shell would show
+// it. When the caller has ended, its shell may have turned the echo off to edit a
+// line; a shell also changes the input flags, and a pinentry does not.
 func (t *tty) restore(callerWaits bool) {
 	now, err := unix.IoctlGetTermios(t.fd, unix.TCGETS)
 	if err != nil || t.before.Lflag&unix.ECHO == 0 || now.Lflag&unix.ECHO != 0 {

@@ -65,7 +65,7 @@ func TestWhichTerminal(t *testing.T) {
 		if err := os.Chmod(pane.tty, 0o606); err != nil {
 			t.Fatal(err)
 		}
-		refused(t, pane.pid, "open to everybody")
+		refused(t, pane.pid, "open to other users")
 	})
 	t.Run("in a container", func(t *testing.T) {
 		pane := newPane(t, "wait", "unshare", "-m", "sh", "-c", `'mount -t devpts -o newinstance none /dev/pts && exec "$@"'`, "sh", "env")
@@ -84,7 +84,7 @@ func TestOtherUser(t *testing.T) {
 func TestTerminalIsTheDeviceThatTheKernelNamed(t *testing.T) {
 	zero := terminal{path: "/dev/zero", device: 1<<8 | 5}
 	fd, err := zero.open(0)
-	if err == nil || !strings.Contains(err.Error(), "open to everybody") {
+	if err == nil || !strings.Contains(err.Error(), "open to other users") {
 		t.Errorf("got %d, %v: it is the right device", fd, err)
 	}
 	null := terminal{path: "/dev/null", device: 1<<8 | 5}

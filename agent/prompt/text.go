@@ -6,18 +6,19 @@ import (
 	"strings"
 )
 
-// Bounds on what a prompt shows of others, in characters. The terminal's width
-// is that of pinentry-curses on a terminal of 80 columns.
+// Bounds on the texts of callers in a prompt, in characters. maxWidth is the width
+// of pinentry-curses on a terminal of 80 columns.
 const (
 	maxName        = 64
 	maxDestination = 256
 	maxWidth       = 70
 )
 
-// quoted returns somebody else's text in quotation marks. Whatever could end
-// them, start a line, mean something to what draws the prompt, or look like other
-// text is a question mark: all that does not print, everything outside ASCII, the
-// signs of markup, and the one that Assuan escapes with. Longer text than most characters ends in three dots.
+// quoted returns a caller's text in quotation marks. It replaces with a question
+// mark every character that could end the quotation, start a line, be interpreted
+// by the program that draws the prompt, or imitate other text: characters that do
+// not print, characters outside ASCII, those of markup, and Assuan's escape
+// character. It cuts the text after most characters and adds three dots.
 func quoted(s string, most int) string {
 	var b strings.Builder
 	count := 0
@@ -36,11 +37,11 @@ func quoted(s string, most int) string {
 }
 
 // toServers are the operations whose signatures go to a server, as package policy
-// names them. Of the others there is nothing to verify a server of.
+// names them. The others have no server to verify.
 var toServers = []string{"sign-tls-client", "sign-client-assertion", "sign-aws-request"}
 
-// explain says what a prompt is about, on lines of at most [maxWidth] characters,
-// without the signs of markup: notification daemons would interpret them.
+// explain describes the subject of a prompt, on lines of at most [maxWidth]
+// characters, without characters of markup: notification daemons interpret them.
 func explain(first string, s Subject, who string) string {
 	to := ""
 	switch {
@@ -60,7 +61,7 @@ func explain(first string, s Subject, who string) string {
 	return strings.Join(lines, "\n")
 }
 
-// named returns those texts that are not empty, quoted.
+// named returns the texts that are not empty, quoted.
 func named(texts ...string) string {
 	var list []string
 	for _, text := range texts {
@@ -71,7 +72,7 @@ func named(texts ...string) string {
 	return strings.Join(list, ", ")
 }
 
-// triesLeft says how many tries a PIN has, "" when it is not known.
+// triesLeft returns how many tries a PIN has in words, "" when that is unknown.
 func triesLeft(n int) string {
 	switch {
 	case n == 1:
@@ -82,7 +83,7 @@ func triesLeft(n int) string {
 	return ""
 }
 
-// complaint says why a PIN is asked for again, and how many tries it has.
+// complaint returns why a PIN is asked for again and how many tries it has.
 func complaint(s Subject) string {
 	again, tries := "", triesLeft(s.Tries)
 	if s.Again != "" {
@@ -94,9 +95,9 @@ func complaint(s Subject) string {
 	return again + tries
 }
 
-// wrap breaks a line where there is a blank, or in a word that is too long for
-// one. The lines that follow are indented, so that none of them looks like one of
-// its own.
+// wrap breaks a line at blanks, and inside a word that is longer than a line.
+// Continuation lines are indented, so that a caller's text cannot imitate a line of
+// the prompt.
 func wrap(line string) string {
 	const indent = "    "
 	var b strings.Builder

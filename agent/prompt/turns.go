@@ -5,21 +5,20 @@ import (
 	"sync"
 )
 
-// turns makes those who want to ask in one place do so one after the other. Each
-// waits by itself and holds nothing.
+// turns serialises the prompts in each place. A waiting prompt holds no lock.
 type turns struct {
 	mu     sync.Mutex
 	places map[string]*turn // guarded by mu
 }
 
-// A turn is one place that somebody uses or waits for.
+// A turn is one place that is used or waited for.
 type turn struct {
-	free chan struct{} // holds one token when nobody uses the place
-	uses int           // who use it or wait, guarded by turns.mu
+	free chan struct{} // holds one token while the place is free
+	uses int           // prompts that use the place or wait for it, guarded by turns.mu
 }
 
-// take waits for the place and returns what gives it back. It fails when ctx ends
-// before.
+// take waits for the place and returns a function that gives it back. It fails when
+// ctx ends first.
 func (t *turns) take(ctx context.Context, place string) (give func(), err error) {
 	one := t.join(place)
 	select {
