@@ -9,11 +9,11 @@ import (
 	"holdfast/piv/wire"
 )
 
-// Import takes on the key that is in a slot already: file names card, slot and
-// public key, as Export writes it. None of that is secret, so that the template
-// has to hold the card's PIN, which is proved. The card has to prove that it made
-// the key, unless allowImported; the policies are what the card says, and where it
-// cannot tell, what a YubiKey gives a key that was not asked for any.
+// Import adopts the key that is in a slot already: file names card, slot and public
+// key, as Export writes it. None of that is secret, so that the template has to hold
+// the card's PIN, which is proved. The card has to prove that it made the key, unless
+// allowImported. The policies come from the card; a card that cannot report them has
+// a YubiKey's defaults.
 func (p *PIV) Import(ctx context.Context, t keys.Template, file []byte, allowImported bool) (keys.Material, error) {
 	ref, err := parseFile(file)
 	if err != nil {
@@ -28,7 +28,7 @@ func (p *PIV) Import(ctx context.Context, t keys.Template, file []byte, allowImp
 		return keys.Material{}, err
 	}
 	if len(pin) == 0 {
-		return keys.Material{}, &fault.Error{Kind: fault.PINRequired, Message: fmt.Sprintf("card %d wants its PIN before a key of it is taken on", c.serial), Hint: "give the card's PIN"}
+		return keys.Material{}, &fault.Error{Kind: fault.PINRequired, Message: fmt.Sprintf("card %d needs its PIN before its key is adopted", c.serial), Hint: "give the card's PIN"}
 	}
 	reply, _, err := c.worker.ask(ctx, c.serial, wire.Request{Op: wire.Slot, Slot: ref.slot, Attest: true, PIN: pin}, p.proving())
 	if err != nil {
@@ -40,7 +40,7 @@ func (p *PIV) Import(ctx context.Context, t keys.Template, file []byte, allowImp
 	return p.adopted(c, t, ref, reply, allowImported)
 }
 
-// adopted checks what the card says of the key that is to be taken on.
+// adopted checks the card's reply about the key to adopt.
 func (p *PIV) adopted(c card, t keys.Template, ref reference, reply *wire.Reply, allowImported bool) (keys.Material, error) {
 	k := &key{public: ref.public, record: record{Serial: c.serial, Slot: ref.slot, Firmware: c.firmware, Attestation: reply.Attestation}}
 	k.PINPolicy, k.TouchPolicy = policies(*reply.Slot)
@@ -59,7 +59,7 @@ func (p *PIV) adopted(c card, t keys.Template, ref reference, reply *wire.Reply,
 	return k.material()
 }
 
-// policies returns the key's policies, or a YubiKey's usual ones.
+// policies returns the key's policies, or a YubiKey's defaults.
 func policies(s keys.CardSlot) (pin, touch keys.Policy) {
 	pin, touch = s.PINPolicy, s.TouchPolicy
 	if pin == "" {
@@ -74,7 +74,7 @@ func policies(s keys.CardSlot) (pin, touch keys.Policy) {
 	return pin, touch
 }
 
-// suits refuses a key that is not what the template asks for.
+// suits rejects a key that does not fit the template.
 func (k *key) suits(t keys.Template) error {
 	if t.Algorithm != "" && t.Algorithm != k.algorithm || t.RSABits != 0 && t.RSABits != k.bits {
 		return &fault.Error{Kind: fault.BadRequest, Message: "the key in the slot is of algorithm " + string(k.algorithm)}
@@ -85,8 +85,7 @@ func (k *key) suits(t keys.Template) error {
 	return weak(k.Firmware, k.algorithm)
 }
 
-// Check compares the record with the card's statement in it, and with what the
-// card says now.
+// Check compares the record with the card's statement in it and with the card.
 func (p *PIV) Check(ctx context.Context, m keys.Material) error {
 	_, err := p.examine(ctx, m)
 	return err
@@ -101,7 +100,7 @@ func (p *PIV) TriesLeft(ctx context.Context, m keys.Material) (*int, error) {
 	return reply.Tries, nil
 }
 
-// examine looks at m's slot, and at whether what is in it is m.
+// examine reads m's slot and checks that it holds m.
 func (p *PIV) examine(ctx context.Context, m keys.Material) (*wire.Reply, error) {
 	k, err := parse(m)
 	if err != nil {
@@ -127,14 +126,14 @@ func (p *PIV) examine(ctx context.Context, m keys.Material) (*wire.Reply, error)
 	return reply, k.agrees(*reply.Slot)
 }
 
-// Persist has nothing to do: a card's keys stay.
+// Persist does nothing: a card's keys are always persistent.
 func (p *PIV) Persist(_ context.Context, m keys.Material) error {
 	_, err := parse(m)
 	return err
 }
 
 // Delete locks the key and leaves it in its slot: cards before firmware 5.7 cannot
-// remove one, and later ones want their management key for it.
+// remove one, and later ones need their management key for it.
 func (p *PIV) Delete(_ context.Context, m keys.Material) error {
 	if _, err := parse(m); err != nil {
 		return err

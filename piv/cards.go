@@ -11,8 +11,8 @@ import (
 	"holdfast/piv/wire"
 )
 
-// Cards looks at every card, all at once, and says of every reader whose card is
-// not known why. That there is no card is no error.
+// Cards inspects all cards concurrently, and reports why the card in a reader could
+// not be identified. No card is not an error.
 func (p *PIV) Cards(ctx context.Context) ([]keys.Card, error) {
 	if err := p.scanner.settle(ctx); err != nil {
 		return nil, err
@@ -35,9 +35,8 @@ func (p *PIV) Cards(ctx context.Context) ([]keys.Card, error) {
 
 func isAbsent(c keys.Card) bool { return c.State == keys.StateAbsent }
 
-// withoutGone takes out the cards that went while they were looked at, when the
-// scanner has noticed: it also knows whether pcscd went with them. Until then, and
-// for a second at most, nobody knows why a card did not answer.
+// withoutGone drops the cards that were removed while they were inspected. It waits up
+// to a second for the scanner to notice them, which also notices the end of pcscd.
 func (p *PIV) withoutGone(ctx context.Context, list []keys.Card) ([]keys.Card, error) {
 	notices := time.NewTicker(10 * time.Millisecond)
 	defer notices.Stop()
@@ -63,7 +62,7 @@ func (p *PIV) withoutGone(ctx context.Context, list []keys.Card) ([]keys.Card, e
 	}
 }
 
-// inventory lists the cards that are known, and what is said of the others.
+// inventory lists the identified cards, and reports on the others.
 func (s *scanner) inventory() (known []card, others []keys.Card, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -88,7 +87,7 @@ func (s *scanner) inventory() (known []card, others []keys.Card, err error) {
 	return known, others, nil
 }
 
-// inspect asks one card about itself.
+// inspect reads the state of one card.
 func (p *PIV) inspect(ctx context.Context, c card) keys.Card {
 	reply, _, err := c.worker.ask(ctx, c.serial, wire.Request{Op: wire.Inspect}, p.inspecting())
 	if err == nil && reply.Card == nil {
@@ -113,8 +112,8 @@ func (p *PIV) inspect(ctx context.Context, c card) keys.Card {
 	return noted(found)
 }
 
-// inspecting is how long a look at the whole card may take: it reads each slot and
-// its certificate.
-func (p *PIV) inspecting() patience {
-	return patience{limit: p.config.limits.inspect, grace: p.config.limits.grace, repeat: true}
+// inspecting returns the options of a request that reads each slot and its
+// certificate.
+func (p *PIV) inspecting() callOptions {
+	return callOptions{limit: p.config.limits.inspect, grace: p.config.limits.grace, repeat: true}
 }

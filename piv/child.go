@@ -15,28 +15,28 @@ import (
 	"holdfast/piv/wire"
 )
 
-// Why a child ended.
+// The reasons why a child ended.
 var (
 	errLate     = errors.New("it did not answer in time")
-	errNonsense = errors.New("it said something that makes no sense")
+	errNonsense = errors.New("it sent a malformed message")
 	errGone     = errors.New("it ended by itself")
 	errStopped  = errors.New("it was stopped")
 
-	// Nothing else calls off the wait for a touch.
-	errAbandoned = errors.New("nobody waited for its answer any more")
+	// Only the end of the child cancels the wait for a touch.
+	errAbandoned = errors.New("no caller waited for its answer")
 )
 
-// A child is one running holdfast-piv. It is killed and reaped whatever happens:
-// wait on ended.
+// A child is one running holdfast-piv. It is always killed and reaped, and then
+// closes ended.
 type child struct {
 	cmd     *exec.Cmd
-	in      *os.File // what we say
+	in      *os.File // our end of its standard input
 	writing sync.Mutex
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the next three
 	last    uint64     // number of the last request
 	waiting map[uint64]chan *wire.Reply
-	fault   error // why it is ending; nil while it runs
+	fault   error // the reason for its end; nil while it runs
 
 	ended chan struct{} // closed when it is reaped
 }
@@ -45,7 +45,7 @@ type child struct {
 func startChild(c Config) (*child, error) {
 	cmd := &exec.Cmd{
 		Path: c.Program, Args: []string{c.Program}, Dir: "/", Env: childEnv(c.Socket),
-		// A group of its own: a terminal's Ctrl-C is for the agent to act on.
+		// A group of its own: only the agent acts on a terminal's Ctrl-C.
 		SysProcAttr: &syscall.SysProcAttr{Setpgid: true},
 	}
 	stderr, err := cmd.StderrPipe()
@@ -62,7 +62,7 @@ func startChild(c Config) (*child, error) {
 	}
 	cmd.Stdin = theirs
 	err = cmd.Start()
-	_ = theirs.Close() // it has its own by now
+	_ = theirs.Close() // the child has its own copy
 	if err != nil {
 		_ = ours.Close() // nothing was written
 		return nil, err
@@ -72,12 +72,12 @@ func startChild(c Config) (*child, error) {
 	return k, nil
 }
 
-// run hears what the child has to say until it ends, and reaps it.
+// run reads the child's output until the child ends, and reaps it.
 func (c *child) run(stdout, stderr io.Reader, log *slog.Logger) {
-	said := make(chan struct{})
-	go func() { logLines(log, stderr); close(said) }()
+	logged := make(chan struct{})
+	go func() { logLines(log, stderr); close(logged) }()
 	c.kill(c.listen(stdout))
-	<-said
+	<-logged
 	why, level := c.why(), slog.LevelWarn
 	if errors.Is(why, errStopped) || errors.Is(why, errAbandoned) {
 		level = slog.LevelDebug
@@ -86,8 +86,8 @@ func (c *child) run(stdout, stderr io.Reader, log *slog.Logger) {
 	log.Log(context.Background(), level, "holdfast-piv ended", "why", why, "state", c.cmd.ProcessState.String())
 }
 
-// childEnv is all that libpcsclite may want to know: no PATH, nothing of the
-// agent's.
+// childEnv returns the variables that libpcsclite reads, and none of the agent's
+// others.
 func childEnv(socket string) []string {
 	env := []string{}
 	for _, name := range []string{"PCSCLITE_CSOCK_NAME", "PCSCLITE_NO_BLOCKING"} {
@@ -102,7 +102,7 @@ func childEnv(socket string) []string {
 	return env
 }
 
-// kill ends the child. The first reason stays.
+// kill ends the child. Only the first reason is kept.
 func (c *child) kill(why error) {
 	c.mu.Lock()
 	if c.fault == nil {
@@ -118,10 +118,10 @@ func (c *child) why() error {
 	return c.fault
 }
 
-// reap waits for the killed child and tells everybody who waits for a reply.
+// reap waits for the killed child and fails the requests that wait for a reply.
 func (c *child) reap() {
-	_ = c.cmd.Wait() // how it ended is of no interest: it was killed
-	_ = c.in.Close() // nobody reads it
+	_ = c.cmd.Wait() // it was killed: its status says nothing more
+	_ = c.in.Close() // it has no reader
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for id, reply := range c.waiting {
@@ -131,8 +131,8 @@ func (c *child) reap() {
 	close(c.ended)
 }
 
-// stop ends a child that nobody asks anything. It is given a moment to make the
-// card forget what was proved to it.
+// stop ends the child. An idle child gets a moment to make the card forget the PIN
+// that was verified.
 func (c *child) stop(moment time.Duration) {
 	c.mu.Lock()
 	idle := len(c.waiting) == 0 && c.fault == nil
@@ -141,7 +141,7 @@ func (c *child) stop(moment time.Duration) {
 	}
 	c.mu.Unlock()
 	if idle {
-		_ = c.in.Close() // it ends when there is nobody to serve
+		_ = c.in.Close() // the child ends with its input
 		select {
 		case <-c.ended:
 		case <-time.After(moment):
@@ -154,9 +154,9 @@ func (c *child) stop(moment time.Duration) {
 // dead reports whether the child has ended or is about to.
 func (c *child) dead() bool { return c.why() != nil }
 
-// call sends r and waits for the reply. The child is killed when there is none
-// after limit, or when hurry, before that, says in how much time there must be
-// one. r's secrets are wiped once it is sent. An error is a *deathError.
+// call sends r and waits for the reply. It kills the child when limit expires first;
+// a duration received from hurry replaces the rest of limit. It wipes r's secrets
+// once r is sent. Errors are of type *deathError.
 func (c *child) call(r *wire.Request, limit time.Duration, hurry <-chan time.Duration) (*wire.Reply, error) {
 	replies, err := c.send(r, limit)
 	if err != nil {
@@ -186,8 +186,8 @@ func (c *child) call(r *wire.Request, limit time.Duration, hurry <-chan time.Dur
 	}
 }
 
-// send gives r a number and writes it. A child that does not read what fits into
-// the pipe is as good as dead.
+// send numbers r and writes it. It fails when the child has not read it within
+// limit.
 func (c *child) send(r *wire.Request, limit time.Duration) (<-chan *wire.Reply, error) {
 	defer r.Wipe()
 	reply := make(chan *wire.Reply, 1)
@@ -208,7 +208,7 @@ func (c *child) send(r *wire.Request, limit time.Duration) (<-chan *wire.Reply, 
 	return reply, wire.Write(c.in, r)
 }
 
-// A deathError says why a child ended while somebody waited for it.
+// A deathError is the reason why a child ended while a request was in flight.
 type deathError struct{ why error }
 
 func (e *deathError) Error() string { return fmt.Sprintf("holdfast-piv: %v", e.why) }

@@ -11,13 +11,13 @@ import (
 	"holdfast/piv/wire"
 )
 
-// Create makes a key in a slot of a card, and has the card prove it. The slot is
-// the one asked for, or the first free one of 9a and 82 to 95; what is in a slot
-// is lost only when the template says so. The card's management key comes from the
-// template, or from the card, where its PIN opens it.
+// Create makes a key in a slot of a card, and has the card prove that it made it. The
+// slot is the template's, or the first free one of 9a and 82 to 95. Create replaces
+// the content of a slot only when the template allows it. The card's management key
+// comes from the template, or from the card, which releases it for its PIN.
 //
-// A card that cannot prove that it makes a key is refused before it makes one,
-// unless that is allowed. Whatever fails after the key was made leaves it in its
+// Create rejects a card that cannot prove this before it makes a key, unless the
+// template allows such a key. After a failure later on, the new key stays in its
 // slot, which the error names: cards before firmware 5.7 cannot remove a key.
 func (p *PIV) Create(ctx context.Context, t keys.Template) (keys.Material, error) {
 	request, err := asked(t)
@@ -35,7 +35,7 @@ func (p *PIV) Create(ctx context.Context, t keys.Template) (keys.Material, error
 		return keys.Material{}, err
 	}
 	limits := p.config.limits
-	reply, child, err := c.worker.ask(ctx, c.serial, request, patience{limit: limits.generate, grace: limits.grace})
+	reply, child, err := c.worker.ask(ctx, c.serial, request, callOptions{limit: limits.generate, grace: limits.grace})
 	if err != nil {
 		if child != nil && (ctx.Err() != nil || errors.As(err, new(*deathError))) {
 			err = leaves(err, "a new key may be", c.serial, request.Slot)
@@ -49,7 +49,7 @@ func (p *PIV) Create(ctx context.Context, t keys.Template) (keys.Material, error
 	return m, nil
 }
 
-// leaves adds to err what is on the card all the same.
+// leaves adds to err the key that stays on the card.
 func leaves(err error, what string, serial uint32, slot string) error {
 	w := wire.FromError(err)
 	w.Leaves(what, slot, serial)
@@ -58,8 +58,8 @@ func leaves(err error, what string, serial uint32, slot string) error {
 	return e
 }
 
-// prepare has the card show that it can prove what it makes, and chooses a slot
-// where the request leaves that open.
+// prepare checks that the card can prove which keys it made, and chooses a slot when
+// the request names none.
 func (p *PIV) prepare(ctx context.Context, c card, t keys.Template, request *wire.Request) error {
 	if request.Slot != "" && t.Card.AllowUnattested {
 		return nil
@@ -83,7 +83,7 @@ func (p *PIV) prepare(ctx context.Context, c card, t keys.Template, request *wir
 }
 
 // attests returns an error unless f9 is the certificate of a card whose statements
-// are trusted here.
+// are trusted.
 func (p *PIV) attests(c card, f9 []byte) error {
 	if len(f9) == 0 {
 		return unproven(c.serial)
@@ -91,15 +91,15 @@ func (p *PIV) attests(c card, f9 []byte) error {
 	return attestation.VerifyAttester(f9, p.config.Roots)
 }
 
-// silent is the error of a reply in which something is missing.
+// silent is the error for a reply that lacks a member.
 func silent(what string) error {
 	return &fault.Error{Kind: fault.DeviceFailed, Message: "the card says nothing of " + what}
 }
 
-// freeSlot returns a slot with nothing in it. 9c, 9d and 9e are for signatures of
-// documents, decryption and doors: nobody is given them unasked.
+// freeSlot returns an empty slot. It never chooses 9c, 9d and 9e, which are for
+// document signatures, decryption and doors.
 //
-// Before firmware 5.3 an imported key without a certificate cannot be seen, so that
+// Before firmware 5.3 an imported key without a certificate is not visible, so that
 // no slot is known to be empty.
 func freeSlot(found *keys.Card, c card) (string, error) {
 	version, err := attestation.ParseFirmware(c.firmware)
@@ -122,7 +122,7 @@ func freeSlot(found *keys.Card, c card) (string, error) {
 	return "", &fault.Error{Kind: fault.Busy, Message: fmt.Sprintf("card %d has no free slot", c.serial), Hint: "name one to reuse: --slot 9a --overwrite"}
 }
 
-// made checks what the card says of the key that it made.
+// made checks the card's reply about the key that it made.
 func (p *PIV) made(c card, t keys.Template, request wire.Request, reply *wire.Reply) (keys.Material, error) {
 	if reply.Slot == nil {
 		return keys.Material{}, silent("the key that it made")

@@ -23,7 +23,7 @@ const pemType = "HOLDFAST PIV KEY"
 // maxFile is the longest file, in bytes: RSA-4096 keys need 900.
 const maxFile = 4096
 
-// A reference is what such a file says.
+// A reference is the content of such a file.
 type reference struct {
 	serial uint32
 	slot   string
@@ -35,7 +35,7 @@ func (r reference) encode() []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: pemType, Headers: map[string]string{"Card": unitOf(r.serial), "Slot": r.slot}, Bytes: r.public})
 }
 
-// parseFile reads such a file, which must be written as encode writes it.
+// parseFile reads such a file, which must be exactly as encode writes it.
 func parseFile(file []byte) (reference, error) {
 	if len(file) > maxFile {
 		return reference{}, badFile("it is too long")
@@ -56,7 +56,7 @@ func parseFile(file []byte) (reference, error) {
 	}
 	r := reference{uint32(serial), block.Headers["Slot"], block.Bytes}
 	if !bytes.Equal(bytes.TrimSpace(file), bytes.TrimSpace(r.encode())) {
-		return reference{}, badFile("it holds more than such a file does")
+		return reference{}, badFile("it is not in canonical form")
 	}
 	return r, nil
 }

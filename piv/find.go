@@ -16,14 +16,13 @@ func unitOf(serial uint32) string { return strconv.FormatUint(uint64(serial), 10
 
 func quoted(reader string) string { return fmt.Sprintf("%.60q", reader) }
 
-// insertion is how long a card may be in its reader before the scanner hears of it:
-// who puts a card in and asks at once does not hear that it is missing.
+// insertion is how long a card may be in its reader before the scanner sees it. A
+// caller that asks directly after the insertion waits for it.
 const insertion = 300 * time.Millisecond
 
-// find returns the card with a serial number, or for serial 0 with the only card.
-// It waits while a new card is being identified, and a moment for one that may just
-// have come, and looks once more itself when pcscd was not there, or another program
-// held a card.
+// find returns the card with a serial number, or for serial 0 the only card. It waits
+// while a new card is being identified, and briefly for one that may just have been
+// inserted. It retries once when pcscd did not run or another program held a card.
 func (s *scanner) find(ctx context.Context, serial uint32) (card, error) {
 	if err := s.start(); err != nil {
 		return card{}, err
@@ -57,7 +56,7 @@ func (s *scanner) find(ctx context.Context, serial uint32) (card, error) {
 	}
 }
 
-// settle waits until all that can be known soon is known.
+// settle waits for the identifications in progress.
 func (s *scanner) settle(ctx context.Context) error {
 	if err := s.start(); err != nil {
 		return err
@@ -80,8 +79,8 @@ func (s *scanner) settle(ctx context.Context) error {
 	}
 }
 
-// unsettled reports whether something is being looked at that somebody may wait
-// for. s.mu is held.
+// unsettled reports whether an identification that callers wait for is in progress.
+// s.mu is held.
 func (s *scanner) unsettled() bool {
 	wait := !s.looked
 	for _, r := range s.readers {
@@ -90,8 +89,8 @@ func (s *scanner) unsettled() bool {
 	return wait
 }
 
-// lookAgain starts what could make a difference now, and reports whether there
-// was anything. s.mu is held.
+// lookAgain starts the retries that may succeed now, and reports whether there are
+// any. s.mu is held.
 func (s *scanner) lookAgain() bool {
 	if s.fault != nil {
 		s.looked = false
@@ -110,7 +109,7 @@ func (s *scanner) lookAgain() bool {
 	return found
 }
 
-// choose returns the card that is asked for, or why there is none. s.mu is held.
+// choose returns the requested card, or the reason why there is none. s.mu is held.
 func (s *scanner) choose(serial uint32) (card, error) {
 	there := s.identifiedCards()
 	for _, r := range there {
@@ -134,7 +133,7 @@ func (s *scanner) choose(serial uint32) (card, error) {
 	return card{}, s.missing(serial, there)
 }
 
-// missing says that the card is not there. s.mu is held.
+// missing is the error for a card that is in no reader. s.mu is held.
 func (s *scanner) missing(serial uint32, there []*reader) error {
 	insert := fault.Next{Do: fault.InsertCard, Card: serial}
 	switch {
@@ -148,8 +147,8 @@ func (s *scanner) missing(serial uint32, there []*reader) error {
 	return &fault.Error{Kind: fault.DeviceAbsent, Message: "there is no card in the reader", Next: insert}
 }
 
-// obstacle returns why some card is not known, preferring what can pass. s.mu is
-// held.
+// obstacle returns why some card could not be identified, temporary reasons first.
+// s.mu is held.
 func (s *scanner) obstacle() *fault.Error {
 	var worst *fault.Error
 	for _, r := range s.byName() {
@@ -173,7 +172,7 @@ func (s *scanner) identifiedCards() []*reader {
 	return list
 }
 
-// byName lists the readers in an order that stays. s.mu is held.
+// byName lists the readers in a stable order. s.mu is held.
 func (s *scanner) byName() []*reader {
 	list := make([]*reader, 0, len(s.readers))
 	for _, r := range s.readers {
@@ -191,7 +190,7 @@ func serials(list []*reader) string {
 	return strings.Join(words, ", ")
 }
 
-// A card is what others than the scanner may know of a reader.
+// A card is a copy of a reader's fields for use without scanner.mu.
 type card struct {
 	serial   uint32
 	firmware string

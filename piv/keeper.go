@@ -10,36 +10,35 @@ import (
 	"holdfast/piv/wire"
 )
 
-// A keeper has one child at a time: it starts one when there is something to ask,
-// and another when that has ended.
+// A keeper runs at most one child at a time. It starts the child for the first
+// request, and another one after the child has ended.
 type keeper struct {
 	config Config
-	heard  func(*wire.Reply, error) // told how each request went, also when its caller has left; may be nil
-	turn   chan struct{}            // holds one token while a request is under way
+	heard  func(*wire.Reply, error) // called with each request's outcome, also when its caller has left; may be nil
+	turn   chan struct{}            // holds one token while a request is in flight
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	now     *child     // nil before the first
-	failed  int        // children in a row that ended before they answered anything
-	resting time.Time  // when the next one may be started
-	touch   time.Time  // until when the card may wait for a touch that nobody wants any more; zero when it does not
+	failed  int        // children in a row that ended before they answered a request
+	resting time.Time  // when the next child may be started
+	touch   time.Time  // until when the card may wait for the touch of an abandoned request; zero when it does not
 	closed  bool
 }
 
 func newKeeper(c Config) *keeper { return &keeper{config: c, turn: make(chan struct{}, 1)} }
 
-// A patience is how long a request may take, and what happens when nobody waits
-// for it any more.
-type patience struct {
+// callOptions are the timeouts of a request, and whether it may be repeated.
+type callOptions struct {
 	limit  time.Duration
-	grace  time.Duration // to finish it all the same
-	repeat bool          // once, when the child ended before it answered: nothing is spent by that
-	touch  bool          // the card may wait for a finger: that cannot be called off, and others are told
+	grace  time.Duration // to finish after the caller has left
+	repeat bool          // once, when the child ended before it answered; for requests that spend nothing
+	touch  bool          // the card may wait for a touch, which cannot be cancelled: other callers get a busy error
 }
 
-// do sends r when the requests before it are answered, and waits for the reply
-// until ctx ends. The request's secrets are copied here and wiped with the copy.
-// Errors are keys.Errors; what the child itself reports is in the reply.
-func (k *keeper) do(ctx context.Context, r wire.Request, p patience) (*wire.Reply, *child, error) {
+// do sends r when the requests before it are answered, and waits for the reply until
+// ctx ends. It copies the request's secrets and wipes the copies. Errors are of type
+// [fault.Error]; the child's own errors are in the reply.
+func (k *keeper) do(ctx context.Context, r wire.Request, p callOptions) (*wire.Reply, *child, error) {
 	if err := k.takeTurn(ctx, r.Serial); err != nil {
 		return nil, nil, err
 	}
@@ -72,16 +71,16 @@ func (k *keeper) do(ctx context.Context, r wire.Request, p patience) (*wire.Repl
 	return reply, c, asKeys(err)
 }
 
-// own makes r's secrets copies: whoever passed them wipes theirs, perhaps before
-// the request is sent.
+// own replaces r's secrets with copies: the caller may wipe its own before the
+// request is sent.
 func own(r *wire.Request) {
 	for _, secret := range []*[]byte{&r.PIN, &r.PUK, &r.ManagementKey, &r.Old, &r.OldPUK, &r.New} {
 		*secret = append([]byte(nil), *secret...)
 	}
 }
 
-// running returns the child, a new one if need be. After children that were of
-// no use it waits a little first.
+// running returns the child and starts one if needed. It waits for the backoff after
+// children that failed.
 func (k *keeper) running(ctx context.Context) (*child, error) {
 	k.mu.Lock()
 	rest := time.Until(k.resting)
@@ -112,8 +111,8 @@ func (k *keeper) running(ctx context.Context) (*child, error) {
 	return c, nil
 }
 
-// rest puts off the next start, the longer the more children have failed. k.mu is
-// held.
+// rest delays the next start; the delay grows with the number of failed children.
+// k.mu is held.
 func (k *keeper) rest() {
 	k.failed++
 	if k.failed > 1 {
@@ -121,8 +120,8 @@ func (k *keeper) rest() {
 	}
 }
 
-// note counts children that end on their own. One that was killed because a card
-// hangs is not to blame.
+// note counts the children that end on their own. A child that was killed because a
+// card hangs does not count.
 func (k *keeper) note(c *child, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -134,9 +133,9 @@ func (k *keeper) note(c *child, err error) {
 	}
 }
 
-// lock has the child forget the PIN that it keeps for slot, or for all when slot
-// is empty, also while a request is under way. A child that does not say so at
-// once is killed.
+// lock makes the child forget the PIN that it keeps for slot, or for all slots when
+// slot is empty, also while a request is in flight. It kills a child that does not
+// confirm in time.
 func (k *keeper) lock(slot string) {
 	k.mu.Lock()
 	c := k.now
@@ -153,15 +152,15 @@ func (k *keeper) lock(slot string) {
 	}
 }
 
-// proves reports whether c is the child that runs now.
+// proves reports whether c is the running child.
 func (k *keeper) proves(c *child) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.now == c && !c.dead()
 }
 
-// kill ends the child, now and for good, whatever it does. reaped returns when it
-// is gone.
+// kill ends the child at once; no other is started. reaped returns when it has
+// ended.
 func (k *keeper) kill() (reaped func()) {
 	c := k.shut()
 	if c == nil {
@@ -171,7 +170,7 @@ func (k *keeper) kill() (reaped func()) {
 	return func() { <-c.ended }
 }
 
-// close ends the child for good, and returns when it is reaped.
+// close ends the child and returns when it is reaped; no other is started.
 func (k *keeper) close() {
 	if c := k.shut(); c != nil {
 		c.stop(k.config.limits.lock)
@@ -186,7 +185,7 @@ func (k *keeper) shut() *child {
 }
 
 func errClosed() error {
-	return &fault.Error{Kind: fault.DeviceAbsent, Message: "the card is gone, or the backend is closed", Next: fault.Next{Do: fault.InsertCard}}
+	return &fault.Error{Kind: fault.DeviceAbsent, Message: "the card was removed, or the backend is closed", Next: fault.Next{Do: fault.InsertCard}}
 }
 
 // tooLate is the error of a call whose context has ended.
@@ -194,7 +193,7 @@ func tooLate(ctx context.Context) error {
 	return &fault.Error{Kind: fault.Deadline, Message: "the card did not answer in time", Err: context.Cause(ctx)}
 }
 
-// asKeys says what a child's end means to a caller.
+// asKeys translates a child's end into the error of its caller.
 func asKeys(err error) error {
 	switch {
 	case err == nil:

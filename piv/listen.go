@@ -11,8 +11,8 @@ import (
 	"holdfast/piv/wire"
 )
 
-// listen hands out the child's replies until it says nothing any more, or
-// something that nobody asked for, and returns which.
+// listen delivers the child's replies. It returns errGone at the end of the output,
+// and errNonsense for a malformed or unexpected message.
 func (c *child) listen(stdout io.Reader) error {
 	for {
 		reply := new(wire.Reply)
@@ -34,14 +34,14 @@ func (c *child) listen(stdout io.Reader) error {
 	}
 }
 
-// Bounds of what one child can put into the log.
+// Bounds on one child's log output.
 const (
 	maxLogLine  = 300
 	maxLogLines = 200
 )
 
-// logLines logs what a child writes for people, up to a bound, and reads on
-// beyond it so that the child is not held up.
+// logLines logs a child's standard error up to a bound, and discards the rest, so
+// that the child does not block.
 func logLines(log *slog.Logger, stderr io.Reader) {
 	r := bufio.NewReaderSize(stderr, maxLogLine)
 	for n := 0; n < maxLogLines; {
@@ -57,6 +57,6 @@ func logLines(log *slog.Logger, stderr io.Reader) {
 			_, more, err = r.ReadLine()
 		}
 	}
-	log.Info("holdfast-piv says more than is logged")
+	log.Info("holdfast-piv wrote more than is logged")
 	_, _ = io.Copy(io.Discard, r) // until it ends
 }

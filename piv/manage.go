@@ -12,7 +12,7 @@ import (
 	"holdfast/piv/wire"
 )
 
-// ChangePIN implements keys.CardHolder. What was unlocked on the card is locked.
+// ChangePIN implements keys.CardHolder. It locks the card's unlocked keys.
 func (p *PIV) ChangePIN(ctx context.Context, serial uint32, old, new []byte) error {
 	return p.change(ctx, serial, "PIN", wire.Request{Op: wire.ChangePIN, Old: old, New: new})
 }
@@ -22,7 +22,7 @@ func (p *PIV) ChangePUK(ctx context.Context, serial uint32, old, new []byte) err
 	return p.change(ctx, serial, "PUK", wire.Request{Op: wire.ChangePUK, Old: old, New: new})
 }
 
-// Unblock implements keys.CardHolder. What was unlocked on the card is locked.
+// Unblock implements keys.CardHolder. It locks the card's unlocked keys.
 func (p *PIV) Unblock(ctx context.Context, serial uint32, puk, new []byte) error {
 	return p.change(ctx, serial, "PIN", wire.Request{Op: wire.Unblock, Old: puk, New: new})
 }
@@ -36,11 +36,11 @@ func (p *PIV) Prove(ctx context.Context, serial uint32, pin []byte) error {
 	if err != nil {
 		return aboutCard(err, serial)
 	}
-	_, _, err = r.worker.ask(ctx, r.serial, wire.Request{Op: wire.Slot, PIN: pin}, patience{limit: p.config.limits.inspect, grace: p.config.limits.grace})
+	_, _, err = r.worker.ask(ctx, r.serial, wire.Request{Op: wire.Slot, PIN: pin}, callOptions{limit: p.config.limits.inspect, grace: p.config.limits.grace})
 	return err
 }
 
-// change replaces a PIN or PUK, which the request's New is to be.
+// change replaces a PIN or PUK with the request's New.
 func (p *PIV) change(ctx context.Context, serial uint32, what string, request wire.Request) error {
 	for _, secret := range [][]byte{request.Old, request.New} {
 		if err := keys.CheckCardPIN(secret); err != nil {
@@ -53,24 +53,24 @@ func (p *PIV) change(ctx context.Context, serial uint32, what string, request wi
 	return p.manage(ctx, serial, request)
 }
 
-// factory is what every new YubiKey is delivered with (developers.yubico.com/PIV,
-// "YubiKey and PIV").
+// factory holds the secrets of every new YubiKey (developers.yubico.com/PIV, "YubiKey
+// and PIV").
 var factory = map[string]string{"PIN": "123456", "PUK": "12345678"}
 
-// manage sends a request that changes the card's secrets. What was unlocked with
-// the old ones is locked, whether or not it succeeds.
+// manage sends a request that changes the card's secrets. It locks the keys that were
+// unlocked with the old ones, also after a failure.
 func (p *PIV) manage(ctx context.Context, serial uint32, request wire.Request) error {
 	r, err := p.scanner.find(ctx, serial)
 	if err != nil {
 		return aboutCard(err, serial)
 	}
-	_, _, err = r.worker.ask(ctx, r.serial, request, patience{limit: p.config.limits.inspect, grace: p.config.limits.grace})
+	_, _, err = r.worker.ask(ctx, r.serial, request, callOptions{limit: p.config.limits.inspect, grace: p.config.limits.grace})
 	r.worker.forget("")
 	r.worker.lock("")
 	return err
 }
 
-// aboutCard rewords an error that is about a key: a whole card was meant.
+// aboutCard rewords an error about a key for a request about a whole card.
 func aboutCard(err error, serial uint32) error {
 	if fault.KindOf(err) != fault.KeyMismatch || errors.Is(err, errTwins) {
 		return err
@@ -78,7 +78,7 @@ func aboutCard(err error, serial uint32) error {
 	return &fault.Error{Kind: fault.DeviceAbsent, Message: fmt.Sprintf("card %d is in no reader", serial), Next: fault.Next{Do: fault.InsertCard, Card: serial}}
 }
 
-// SetUp implements keys.CardHolder. A new management key is made in any case.
+// SetUp implements keys.CardHolder. It always makes a new management key.
 func (p *PIV) SetUp(ctx context.Context, serial uint32, s keys.CardSetUp) error {
 	for _, secret := range []struct {
 		name     string
@@ -101,7 +101,7 @@ func (p *PIV) SetUp(ctx context.Context, serial uint32, s keys.CardSetUp) error 
 	})
 }
 
-// maxCertificate is how long a certificate may be, in bytes: a PIV data object
+// maxCertificate is the size of the longest certificate, in bytes: a PIV data object
 // holds less than 3 KiB.
 const maxCertificate = 3 << 10
 
@@ -125,7 +125,7 @@ func (p *PIV) StoreCertificate(ctx context.Context, m keys.Material, certificate
 		return err
 	}
 	if len(pin) == 0 && !c.worker.usable(k.id) {
-		return &fault.Error{Kind: fault.PINRequired, Message: fmt.Sprintf("card %d wants its PIN before it stores a certificate", k.Serial), Hint: "unlock the key, or give the PIN"}
+		return &fault.Error{Kind: fault.PINRequired, Message: fmt.Sprintf("card %d needs its PIN before it stores a certificate", k.Serial), Hint: "unlock the key, or give the PIN"}
 	}
 	_, _, err = c.worker.ask(ctx, k.Serial, wire.Request{
 		Op: wire.Certificate, Slot: k.Slot, Public: k.public, PINPolicy: k.PINPolicy, Certificate: certificate, PIN: pin,
@@ -133,7 +133,7 @@ func (p *PIV) StoreCertificate(ctx context.Context, m keys.Material, certificate
 	return err
 }
 
-// certifiedBy refuses what is no certificate of the key.
+// certifiedBy rejects a certificate that is not valid or is for another key.
 func (k *key) certifiedBy(der []byte) error {
 	if len(der) > maxCertificate {
 		return &fault.Error{Kind: fault.BadRequest, Message: fmt.Sprintf("a certificate of %d bytes does not fit on a card", len(der))}

@@ -11,32 +11,32 @@ import (
 	"holdfast/piv/attestation"
 )
 
-// A record is the device member of a key's material, in one encoding: what the
-// JSON of this struct is, but for white space.
+// A record is the device member of a key's material: the JSON encoding of this
+// struct without white space.
 type record struct {
 	Serial      uint32      `json:"serial"`
 	Slot        string      `json:"slot"`
 	PINPolicy   keys.Policy `json:"pinPolicy"`
 	TouchPolicy keys.Policy `json:"touchPolicy"`
-	Firmware    string      `json:"firmware"`           // of the card when the key was taken on; it never changes
+	Firmware    string      `json:"firmware"`           // of the card when the key was adopted; it never changes
 	Imported    bool        `json:"imported,omitempty"` // adopted without proof that the card made it
 	Attestation [][]byte    `json:"attestation,omitempty"`
 }
 
-// A key is what a good material says.
+// A key is a parsed and valid material.
 type key struct {
 	record
 	public    []byte
 	algorithm keys.Algorithm
 	bits      int
-	id        string // the record's text: names the key among all
+	id        string // the record's text, which identifies the key
 }
 
 // maxRecord is the longest record, in bytes: two certificates of 4 KiB each, in
 // base64.
 const maxRecord = 12 << 10
 
-// material returns k as it is stored.
+// material returns the stored form of k.
 func (k *key) material() (keys.Material, error) {
 	device, err := json.Marshal(k.record)
 	if err != nil {
@@ -54,8 +54,8 @@ func (r *record) place() *keys.Place {
 	return &keys.Place{Serial: r.Serial, Slot: r.Slot, PINPolicy: r.PINPolicy, TouchPolicy: r.TouchPolicy, Attested: len(r.Attestation) > 0}
 }
 
-// parse reads a material and refuses, as bad-request, one that [key.material]
-// would not have written: whatever it says elsewhere must be what its record says.
+// parse reads a material and rejects, as bad-request, one that [key.material] would
+// not have written: its other members must agree with its record.
 func parse(m keys.Material) (*key, error) {
 	if m.Backend != Backend {
 		return nil, &fault.Error{Kind: fault.BadRequest, Message: "the key is not on a card"}
@@ -105,7 +105,7 @@ func (k *key) parseRecord(text []byte) error {
 	return k.plausible()
 }
 
-// plausible checks what a record says against what there is.
+// plausible checks that a record's values are possible.
 func (r *record) plausible() error {
 	if _, err := keys.ParseSlot(r.Slot); err != nil {
 		return err
@@ -126,8 +126,8 @@ func (r *record) plausible() error {
 	return nil
 }
 
-// attested returns an error unless the card's statement, when the record has one,
-// is about this key as it is recorded.
+// attested returns an error unless the card's statement, if the record has one,
+// agrees with the record.
 func (k *key) attested(roots attestation.Roots) error {
 	if len(k.Attestation) == 0 {
 		return nil

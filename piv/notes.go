@@ -8,8 +8,8 @@ import (
 	"holdfast/piv/attestation"
 )
 
-// spent returns an error when no PIN is sent to the card any more: nil tries are
-// not known.
+// spent returns an error when too few tries are left to send the card a PIN. Nil
+// tries are unknown.
 func spent(serial uint32, pin, puk *int) *fault.Error {
 	if pin == nil || *pin > 1 {
 		return nil
@@ -30,7 +30,7 @@ func spent(serial uint32, pin, puk *int) *fault.Error {
 	return e
 }
 
-// noted completes a card with what its owner should know, beside its state.
+// noted adds the notes for the card's owner.
 func noted(c keys.Card) keys.Card {
 	add := func(message, hint string) { c.Notes = append(c.Notes, keys.CardNote{Message: message, Hint: hint}) }
 	step := func(message string, next fault.Next) {
@@ -58,7 +58,8 @@ func noted(c keys.Card) keys.Card {
 	return c
 }
 
-// factorys names those of the card's secrets that are the factory's, or is empty.
+// factorys describes the card's secrets that are the factory's; it is empty when none
+// is.
 func factorys(c keys.Card) string {
 	var names []string
 	for _, secret := range []struct {
@@ -79,13 +80,13 @@ func factorys(c keys.Card) string {
 	}
 }
 
-// notePUK says how it stands with the PUK, where the card's state does not.
+// notePUK notes the tries of the PUK, unless the card's state reports them.
 func notePUK(c keys.Card, add func(message, hint string)) {
 	const lost = "without its PUK a card whose PIN is blocked can only be reset, and loses its keys"
 	switch {
 	case c.PUKTries == nil:
 		add("the card cannot tell how many tries of its PUK are left", lost)
-	case c.State == keys.StateLocked && *c.PUKTries <= 1: // the state says so
+	case c.State == keys.StateLocked && *c.PUKTries <= 1: // the state reports it
 	case *c.PUKTries == 0:
 		add("the PUK is blocked", lost)
 	case *c.PUKTries == 1:

@@ -15,9 +15,9 @@ func needPIN() error {
 	return &fault.Error{Kind: fault.PINRequired, Message: "the key is locked with its card's PIN", Next: fault.Next{Do: fault.Unlock}}
 }
 
-// Unlock proves the card's PIN and lets Sign use this one key until the given
-// time. The PIN stays in the card's child alone, until then at most. The card's
-// last try is not spent.
+// Unlock proves the card's PIN and lets Sign use this one key until the given time.
+// Only the card's child keeps the PIN, no longer than that. The card's last try is
+// not spent.
 func (p *PIV) Unlock(ctx context.Context, m keys.Material, pin []byte, until time.Time) error {
 	k, err := parse(m)
 	if err != nil {
@@ -47,15 +47,14 @@ func (p *PIV) Unlock(ctx context.Context, m keys.Material, pin []byte, until tim
 	return nil
 }
 
-// Lock has the PIN forgotten for one key, or for all. It also works while the card
-// does something; a child that does not obey at once is killed, with whatever it
-// was doing.
+// Lock makes the child forget the PIN of one key, or of all. It also works while a
+// request is in flight; a child that does not confirm in time is killed.
 func (p *PIV) Lock(m *keys.Material) {
 	slot, id, serial := "", "", uint32(0)
 	if m != nil {
 		k, err := parse(*m)
 		if err != nil || !k.wantsPIN() {
-			return // nothing can be unlocked under this name
+			return // such a key cannot be unlocked
 		}
 		slot, id, serial = k.Slot, k.id, k.Serial
 	}

@@ -7,30 +7,30 @@ import (
 	"holdfast/piv/wire"
 )
 
-// A reader is one reader for as long as nothing in it changes: another card makes
-// it another one. scanner.mu guards it, but for what never changes.
+// A reader is one reader with the card that is in it: for another card there is
+// another reader. scanner.mu guards the fields that change.
 type reader struct {
 	name   string
 	worker *worker // never nil
-	after  func()  // returns when the child for the card before this one is gone
+	after  func()  // returns when the child for the previous card has ended
 
 	seen     wire.Reader
 	serial   uint32 // 0: not identified
 	firmware string
-	since    time.Time    // when it was identified, or failed to be
+	since    time.Time    // when the card was identified, or its identification failed
 	fault    *fault.Error // why the card could not be identified
-	tries    int          // that failed
+	tries    int          // failed identifications
 	looking  bool         // a child is identifying the card
-	awaited  bool         // somebody waits for how that ends
-	timer    *time.Timer  // of the next try; nil before the first has failed
+	awaited  bool         // callers wait for the result
+	timer    *time.Timer  // of the next try; nil before the first failure
 }
 
 func newReader(c Config, seen wire.Reader) *reader {
 	return &reader{name: seen.Name, seen: seen, since: time.Now(), worker: newWorker(c, seen.Name), after: func() {}}
 }
 
-// identify asks a child of its own which card is in r: a card that hangs then
-// keeps nobody from seeing what happens to others. s.mu is held.
+// identify asks a child of its own which card is in r, so that a card that hangs does
+// not delay the others. s.mu is held.
 func (s *scanner) identify(r *reader) {
 	r.looking, r.awaited = true, r.awaited || r.tries == 0
 	limit := min(s.config.limits.identify<<min(r.tries, 10), s.config.limits.operation)
@@ -38,7 +38,7 @@ func (s *scanner) identify(r *reader) {
 		r.after()
 		k := newKeeper(s.config)
 		defer k.close()
-		reply, _, err := k.do(s.ctx, wire.Request{Op: wire.Identify, Reader: r.name}, patience{limit: limit})
+		reply, _, err := k.do(s.ctx, wire.Request{Op: wire.Identify, Reader: r.name}, callOptions{limit: limit})
 		if err == nil && reply.Error != nil {
 			err = reply.Error.Keys()
 		}
@@ -50,14 +50,14 @@ func (s *scanner) identify(r *reader) {
 	})
 }
 
-// identified notes which card is in r, or when to ask again.
+// identified stores which card is in r, or schedules the next try.
 func (s *scanner) identified(r *reader, reply *wire.Reply, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r.looking, r.awaited, r.since = false, false, time.Now()
 	s.broadcast()
 	if s.readers[r.name] != r || s.closed {
-		return // it is another card by now
+		return // the reader or its card has changed meanwhile
 	}
 	if err == nil {
 		r.serial, r.firmware, r.fault, r.tries = reply.Serial, reply.Firmware, nil, 0
@@ -77,7 +77,7 @@ func (s *scanner) identified(r *reader, reply *wire.Reply, err error) {
 	})
 }
 
-// retry identifies r again, unless that is no use any more. s.mu is held.
+// retry identifies r again, unless its card is known or gone. s.mu is held.
 func (s *scanner) retry(r *reader) bool {
 	if s.closed || r.looking || r.serial != 0 || s.readers[r.name] != r {
 		return false
@@ -89,11 +89,11 @@ func (s *scanner) retry(r *reader) bool {
 	return true
 }
 
-// maxAbsent is how often a card that says that it is none of ours is asked.
+// maxAbsent bounds the tries to identify a card that holdfast does not support.
 const maxAbsent = 3
 
-// pauseAfter is how long r is left alone after its latest failure. A card that
-// another program holds can become free at any time, and nothing tells.
+// pauseAfter is the backoff after r's latest failure. There is no event when another
+// program releases a card.
 func pauseAfter(r *reader) time.Duration {
 	grown := 500 * time.Millisecond << min(r.tries-1, 10)
 	if r.fault.Kind == fault.Busy {
@@ -102,7 +102,7 @@ func pauseAfter(r *reader) time.Duration {
 	return min(2*grown, time.Minute)
 }
 
-// faultOf says what it means that r's card could not be identified.
+// faultOf returns the fault of a reader whose card could not be identified.
 func faultOf(r *reader, err error) *fault.Error {
 	e, ok := fault.AsError(err)
 	switch {

@@ -11,8 +11,8 @@ import (
 	"holdfast/piv/wire"
 )
 
-// asked is the request for t, but for the slot where t leaves it open, or what
-// is wrong with t.
+// asked returns the request for t, without a slot when t names none. It fails when t
+// is not valid.
 func asked(t keys.Template) (wire.Request, error) {
 	request := wire.Request{
 		Op: wire.Generate, Attest: true, Slot: t.Card.Slot, PINPolicy: t.Card.PINPolicy, TouchPolicy: t.Card.TouchPolicy,
@@ -40,8 +40,8 @@ func asked(t keys.Template) (wire.Request, error) {
 	return request, askedPolicies(t, &request)
 }
 
-// cardPIN returns the card's PIN, which the template may hold in two places, or
-// nothing.
+// cardPIN returns the card's PIN from either of its two places in the template, or
+// nil.
 func cardPIN(t keys.Template) ([]byte, error) {
 	for _, pin := range [][]byte{t.PIN, t.Card.PIN} {
 		if len(pin) > 0 {
@@ -80,7 +80,7 @@ func askedPolicies(t keys.Template, request *wire.Request) error {
 	return nil
 }
 
-// able refuses what a card with this firmware cannot make, or not well.
+// able rejects keys that a card with this firmware cannot make, or makes badly.
 func able(firmware string, a keys.Algorithm, bits int) error {
 	if !slices.Contains(capabilities(firmware), keys.Capability{Algorithm: a, RSABits: bits}) {
 		return &fault.Error{Kind: fault.Unsupported, Message: fmt.Sprintf("a card with firmware %s makes no %s keys of %d bits", firmware, a, bits),
@@ -89,7 +89,7 @@ func able(firmware string, a keys.Algorithm, bits int) error {
 	return weak(firmware, a)
 }
 
-// weak refuses keys of a firmware that are not worth having.
+// weak rejects the weak keys of a firmware.
 func weak(firmware string, a keys.Algorithm) error {
 	for _, note := range attestation.Warnings(firmware, a) {
 		if note.Weak {
@@ -99,7 +99,7 @@ func weak(firmware string, a keys.Algorithm) error {
 	return nil
 }
 
-// capabilities are the kinds of key that cards with a firmware make.
+// capabilities returns the kinds of key that cards with a firmware make.
 func capabilities(firmware string) []keys.Capability {
 	can := []keys.Capability{{Algorithm: keys.ES256}, {Algorithm: keys.ES384}, {Algorithm: keys.RS256, RSABits: 2048}}
 	version, err := attestation.ParseFirmware(firmware)

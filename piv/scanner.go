@@ -10,32 +10,32 @@ import (
 	"holdfast/piv/wire"
 )
 
-// A scanner knows which card is in which reader. It asks a child that waits for
-// pcscd's events; what it knows is at most that far behind.
+// A scanner tracks which card is in which reader, through a child that waits for
+// pcscd's events.
 type scanner struct {
 	config Config
 	child  *keeper
 	ctx    context.Context // ends with close
 	end    context.CancelFunc
-	kick   chan struct{} // holds one token when a look is wanted now
+	kick   chan struct{} // holds one token when the readers are to be listed now
 	work   sync.WaitGroup
 
-	mu      sync.Mutex         // guards what follows; held for moments only
+	mu      sync.Mutex         // guards the fields below; held only briefly
 	started bool               //
 	closed  bool               //
 	readers map[string]*reader // by name
 	last    []wire.Reader      // in pcscd's order
-	fault   *fault.Error       // why the readers cannot be seen; nil when they can
-	since   time.Time          // when that changed last
-	looked  bool               // at the readers, since the start or since kick
-	changed chan struct{}      // closed and replaced when something of the above changes
-	events  []event            // not told yet
+	fault   *fault.Error       // why the readers cannot be listed; nil when they can
+	since   time.Time          // when fault last changed
+	looked  bool               // the readers were listed since the start or since kick
+	changed chan struct{}      // closed and replaced when a field above changes
+	events  []event            // not reported yet
 	watch   []func(unit string, gone bool)
 
-	telling sync.Mutex // held while events are told, one after the other
+	telling sync.Mutex // held while events are reported, in order
 }
 
-// An event is a card that came or went.
+// An event is a card that was inserted or removed.
 type event struct {
 	serial uint32
 	gone   bool
@@ -49,7 +49,7 @@ func newScanner(c Config) *scanner {
 	}
 }
 
-// start starts watching, once.
+// start starts the watch, once.
 func (s *scanner) start() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -63,16 +63,16 @@ func (s *scanner) start() error {
 	return nil
 }
 
-// longestWait is how long the child is asked to wait for a change. It costs
-// nothing but a message when it is over.
+// longestWait is how long the child is asked to wait for a change. After it, one
+// message asks again.
 const longestWait = time.Minute
 
-// run watches the readers until close. The first look, and the first after a
+// run watches the readers until close. The first request, and the first after a
 // failure, does not wait for a change.
 func (s *scanner) run() {
 	var wait time.Duration
 	for failures := 0; s.ctx.Err() == nil; {
-		reply, _, err := s.child.do(s.ctx, wire.Request{Op: wire.Readers, Known: s.known(), Wait: wait}, patience{limit: wait + s.config.limits.operation})
+		reply, _, err := s.child.do(s.ctx, wire.Request{Op: wire.Readers, Known: s.known(), Wait: wait}, callOptions{limit: wait + s.config.limits.operation})
 		if err == nil && reply.Error != nil {
 			err = reply.Error.Keys()
 		}
@@ -81,7 +81,7 @@ func (s *scanner) run() {
 			wait, failures = longestWait, 0
 			continue
 		}
-		// A child that ended by itself is replaced, for nothing has changed.
+		// A child that ended by itself is replaced: the readers are the same.
 		wait = 0
 		if failures++; failures > 2 || fault.KindOf(err) == fault.DeviceAbsent {
 			s.lose(err)
@@ -90,8 +90,8 @@ func (s *scanner) run() {
 	}
 }
 
-// pause waits until it is time to look for pcscd again. There is no event for
-// that: it may not even be installed.
+// pause waits until it is time to try pcscd again. There is no event for its start:
+// it may not even be installed.
 func (s *scanner) pause(d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -102,18 +102,18 @@ func (s *scanner) pause(d time.Duration) {
 	}
 }
 
-// maxReaders is how many readers are looked after: pcscd knows 16.
+// maxReaders bounds the watched readers: pcscd supports 16.
 const maxReaders = 32
 
-// known returns the readers as they were seen last.
+// known returns the readers of the last reply.
 func (s *scanner) known() []wire.Reader {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.last
 }
 
-// see takes over what there is now. A card that was exchanged counts as gone,
-// and what comes in its place as another one.
+// see stores the readers of a reply. An exchanged card counts as one removed and one
+// inserted card.
 func (s *scanner) see(list []wire.Reader) {
 	s.mu.Lock()
 	now := map[string]*reader{}
@@ -135,7 +135,7 @@ func (s *scanner) see(list []wire.Reader) {
 	s.tell()
 }
 
-// lose forgets all readers, because they cannot be seen any more.
+// lose drops all readers, because they cannot be listed any more.
 func (s *scanner) lose(err error) {
 	e, ok := fault.AsError(err)
 	if !ok {
@@ -153,8 +153,8 @@ func (s *scanner) lose(err error) {
 	s.tell()
 }
 
-// replace puts now in the place of what was seen before: cards that are gone lose
-// their children, and new ones are identified. s.mu is held.
+// replace replaces the readers with now: it ends the children of removed cards and
+// identifies new cards. s.mu is held.
 func (s *scanner) replace(now map[string]*reader) {
 	for name, r := range s.readers {
 		if now[name] == r {
@@ -165,7 +165,7 @@ func (s *scanner) replace(now map[string]*reader) {
 			s.work.Go(reaped)
 		}
 		if next := now[name]; next != nil {
-			next.after = reaped // or the old child has the card still
+			next.after = reaped // until then the old child holds the card
 		}
 		if r.timer != nil {
 			r.timer.Stop()
@@ -185,13 +185,13 @@ func (s *scanner) replace(now map[string]*reader) {
 	s.readers = now
 }
 
-// broadcast wakes everybody who waits for a change. s.mu is held.
+// broadcast wakes all waiters for a change. s.mu is held.
 func (s *scanner) broadcast() {
 	close(s.changed)
 	s.changed = make(chan struct{})
 }
 
-// tell tells what happened, in its order.
+// tell reports the events in their order.
 func (s *scanner) tell() {
 	s.telling.Lock()
 	defer s.telling.Unlock()

@@ -9,8 +9,8 @@ import (
 	"holdfast/piv/wire"
 )
 
-// Sign signs digest with one command to the card, and one more where the key's
-// PIN policy wants it. A locked key does not reach the card.
+// Sign signs digest with one command to the card, and one more where the key's PIN
+// policy requires the PIN. For a locked key it sends nothing to the card.
 func (p *PIV) Sign(ctx context.Context, m keys.Material, s keys.Scheme, digest []byte) ([]byte, error) {
 	k, err := parse(m)
 	if err != nil {
@@ -39,7 +39,7 @@ func (p *PIV) Sign(ctx context.Context, m keys.Material, s keys.Scheme, digest [
 	return reply.Signature, nil
 }
 
-// fits refuses what the key does not sign.
+// fits rejects schemes and digests that the key does not sign.
 func (k *key) fits(s keys.Scheme, digest []byte) error {
 	for _, purpose := range keys.Purposes() {
 		if scheme, err := keys.SchemeFor(k.algorithm, purpose); err == nil && scheme == s && len(digest) == s.Hash().Size() {
@@ -49,27 +49,28 @@ func (k *key) fits(s keys.Scheme, digest []byte) error {
 	return &fault.Error{Kind: fault.BadRequest, Message: fmt.Sprintf("a key of algorithm %s signs no %d bytes as %.40q", k.algorithm, len(digest), s)}
 }
 
-// signing is how long a signature may take. A wait for a touch goes on to the
-// card's own end when nobody waits for the signature any more, and none is asked
-// for twice.
-func (p *PIV) signing(k *key) patience {
+// signing returns the options of a signature. A wait for a touch lasts until the
+// card's own timeout, also when the caller has left, and a touch is never asked for
+// twice.
+func (p *PIV) signing(k *key) callOptions {
 	if k.TouchPolicy != keys.PolicyNever {
-		return patience{limit: p.config.limits.touch, grace: p.config.limits.finger, touch: true}
+		return callOptions{limit: p.config.limits.touch, grace: p.config.limits.finger, touch: true}
 	}
 	return p.reading()
 }
 
-// reading is how long it takes to learn something that can be asked for again.
-func (p *PIV) reading() patience {
-	return patience{limit: p.config.limits.operation, grace: p.config.limits.grace, repeat: true}
+// reading returns the options of a request that may be repeated.
+func (p *PIV) reading() callOptions {
+	return callOptions{limit: p.config.limits.operation, grace: p.config.limits.grace, repeat: true}
 }
 
-// proving is for requests that hold a PIN or change the card: they are made once.
-func (p *PIV) proving() patience {
-	return patience{limit: p.config.limits.operation, grace: p.config.limits.grace}
+// proving returns the options of a request that holds a PIN or changes the card,
+// which is sent once.
+func (p *PIV) proving() callOptions {
+	return callOptions{limit: p.config.limits.operation, grace: p.config.limits.grace}
 }
 
-// refused turns the failure of a signature into what the caller can do about it.
+// refused translates the failure of a signature into the caller's error.
 func (w *worker) refused(k *key, err error) error {
 	switch kind := fault.KindOf(err); {
 	case kind == fault.PINRequired || kind == fault.PINBlocked: // the child has dropped the PIN, or is a new one

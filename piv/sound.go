@@ -10,7 +10,7 @@ import (
 	"holdfast/piv/attestation"
 )
 
-// sound checks a key by itself, and that the card says of it what is recorded.
+// sound checks a key by itself, and that the slot agrees with its record.
 func (k *key) sound(s keys.CardSlot) error {
 	public, err := keys.ParsePublic(k.public)
 	if err != nil {
@@ -25,8 +25,7 @@ func (k *key) sound(s keys.CardSlot) error {
 	return k.agrees(s)
 }
 
-// agrees compares what the card says of the slot, where it can tell, with the
-// record.
+// agrees compares the slot, as far as the card reports it, with the record.
 func (k *key) agrees(s keys.CardSlot) error {
 	switch {
 	case s.Public != nil && !bytes.Equal(s.Public, k.public):
@@ -39,7 +38,7 @@ func (k *key) agrees(s keys.CardSlot) error {
 	return nil
 }
 
-// proven returns an error unless the card's statement about k is there and good.
+// proven returns an error unless there is a valid statement of the card about k.
 func (k *key) proven(roots attestation.Roots) error {
 	if len(k.Attestation) != 2 {
 		return unproven(k.Serial)

@@ -27,13 +27,13 @@ func (p *PIV) OnChange(f func(unit string, gone bool)) {
 // statusTime bounds Status for callers without a deadline.
 const statusTime = 2 * time.Second
 
-// Status reports each card as the last request found it, and each reader whose
-// card is not known. It asks no card anything, but starts the watch of the readers
-// where there is none yet. The backend is ready when any card is.
+// Status reports the state of each card after the last request to it, and each reader
+// whose card could not be identified. It sends nothing to cards, and starts the watch
+// of the readers if needed. The backend is ready when any card is.
 func (p *PIV) Status(ctx context.Context) keys.Status {
 	ctx, cancel := context.WithTimeout(ctx, statusTime)
 	defer cancel()
-	_ = p.scanner.settle(ctx) // what is not known by then is not reported
+	_ = p.scanner.settle(ctx) // cards that are unknown by then are not reported
 	s := p.scanner.status()
 	for _, unit := range s.Units {
 		if unit.State == keys.StateReady {
@@ -48,7 +48,7 @@ func (p *PIV) Status(ctx context.Context) keys.Status {
 	return s
 }
 
-// status is what is known now, with the state of a backend that has no card.
+// status returns the known state, with the backend's state as that without a card.
 func (s *scanner) status() keys.Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -58,7 +58,7 @@ func (s *scanner) status() keys.Status {
 		e = s.fault
 	}
 	if !s.looked {
-		e = &fault.Error{Message: "the card readers have not been seen yet"}
+		e = &fault.Error{Message: "the card readers have not been listed yet"}
 	}
 	all.Reason, all.Hint, all.Next = e.Message, e.Hint, e.Next
 	for _, r := range s.identifiedCards() {
@@ -100,8 +100,8 @@ func (r *reader) status() keys.Status {
 	return s
 }
 
-// stateOf is the state of a device that fails with e, or empty when e says nothing
-// about the device.
+// stateOf returns the state of a device that fails with e, or "" when e is not about
+// the device.
 func stateOf(e *fault.Error) keys.State {
 	return map[fault.Kind]keys.State{
 		fault.Deadline: keys.StateWedged, fault.DeviceWedged: keys.StateWedged, fault.DeviceFailed: keys.StateFailed,

@@ -9,7 +9,7 @@ import (
 )
 
 // takeTurn waits until the requests before this one are answered. It does not wait
-// for a touch that nobody wants any more.
+// for the touch of an abandoned request.
 func (k *keeper) takeTurn(ctx context.Context, serial uint32) error {
 	if ctx.Err() != nil { // select would choose at random
 		return tooLate(ctx)
@@ -33,9 +33,9 @@ func (k *keeper) takeTurn(ctx context.Context, serial uint32) error {
 	return tooLate(ctx)
 }
 
-// blink notes until when, at most, the card waits for a touch of which the caller
-// has left, unless that is done: nothing but the end of the child would call it
-// off, and would cost every key of the card its PIN.
+// blink records until when, at most, the card waits for the touch of a request whose
+// caller has left, unless the request is done. Only the end of the child would cancel
+// that wait, and would lock every key of the card.
 func (k *keeper) blink(done <-chan struct{}, until time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -46,7 +46,7 @@ func (k *keeper) blink(done <-chan struct{}, until time.Time) {
 	}
 }
 
-// settle notes that the request under way is done.
+// settle records that the request in flight is done.
 func (k *keeper) settle(done chan<- struct{}) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -54,7 +54,7 @@ func (k *keeper) settle(done chan<- struct{}) {
 	close(done)
 }
 
-// blinks returns a busy error while the card does that.
+// blinks returns a busy error while the card waits for such a touch.
 func (k *keeper) blinks(serial uint32) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -62,5 +62,5 @@ func (k *keeper) blinks(serial uint32) error {
 		return nil
 	}
 	return &fault.Error{Kind: fault.Busy, RetryAfter: max(time.Until(k.touch), time.Millisecond).Round(time.Millisecond),
-		Message: fmt.Sprintf("card %d still waits for the touch of a request that was given up", serial), Hint: "touch it, or wait 15 seconds"}
+		Message: fmt.Sprintf("card %d still waits for the touch of an abandoned request", serial), Hint: "touch it, or wait 15 seconds"}
 }

@@ -8,11 +8,11 @@ import (
 	"holdfast/internal/fault"
 )
 
-// errTwins marks that two cards say that they are the same.
+// errTwins marks two cards that report the same serial number.
 var errTwins = errors.New("two cards have one serial number")
 
-// claiming lists the readers whose cards say that they have the serial number, or
-// any for 0. s.mu is held.
+// claiming lists the readers whose cards report the serial number, or any for 0. s.mu
+// is held.
 func (s *scanner) claiming(serial uint32) []*reader {
 	var list []*reader
 	for _, r := range s.byName() {
@@ -23,9 +23,8 @@ func (s *scanner) claiming(serial uint32) []*reader {
 	return list
 }
 
-// twins returns an error when more than one card says that it has the serial
-// number: at most one is what it says, and the other is not to see a PIN. s.mu is
-// held.
+// twins returns an error when more than one card reports the serial number: at most
+// one report is true, and the other card must not see a PIN. s.mu is held.
 func (s *scanner) twins(serial uint32) *fault.Error {
 	all := s.claiming(serial)
 	if len(all) < 2 {
@@ -36,11 +35,11 @@ func (s *scanner) twins(serial uint32) *fault.Error {
 		names = append(names, quoted(r.name))
 	}
 	return &fault.Error{Kind: fault.KeyMismatch, Err: errTwins, Hint: "take one of them out",
-		Message: fmt.Sprintf("the cards in the readers %s both say that they are card %d", strings.Join(names, " and "), serial)}
+		Message: fmt.Sprintf("the cards in the readers %s both claim to be card %d", strings.Join(names, " and "), serial)}
 }
 
-// workers lists who may keep a PIN of the card with the serial number, or of any
-// for 0.
+// workers lists the workers that may keep a PIN of the card with the serial number,
+// or of any card for 0.
 func (s *scanner) workers(serial uint32) []*worker {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -11,23 +11,23 @@ import (
 	"holdfast/piv/wire"
 )
 
-// A worker is the child for one card, and what is known of that card.
+// A worker is the child for one card, and the known state of that card.
 type worker struct {
 	*keeper
 	reader string
 
-	health   sync.Mutex        // guards what follows; held for moments only
-	all      uint64            // calls of Lock for everything
+	health   sync.Mutex        // guards the fields below; held only briefly
+	all      uint64            // calls of Lock for all keys
 	locks    map[string]uint64 // and for one key
 	unlocked map[string]proof
-	tries    *int // of the PIN, when that was learnt
+	tries    *int // of the PIN, when known
 	state    keys.State
 	fault    *fault.Error // with a state other than ready
 	since    time.Time
 }
 
-// A proof is that a key was unlocked: until when, and in which child, since the
-// PIN is nowhere else.
+// A proof records that a key is unlocked: until when, and in which child, since only
+// that child has the PIN.
 type proof struct {
 	until time.Time
 	by    *child
@@ -39,9 +39,9 @@ func newWorker(c Config, reader string) *worker {
 	return w
 }
 
-// ask sends r about the card with the serial number. Errors, the child's own ones
-// among them, are keys.Errors.
-func (w *worker) ask(ctx context.Context, serial uint32, r wire.Request, p patience) (*wire.Reply, *child, error) {
+// ask sends r for the card with the serial number. Errors, also the child's own ones,
+// are of type [fault.Error].
+func (w *worker) ask(ctx context.Context, serial uint32, r wire.Request, p callOptions) (*wire.Reply, *child, error) {
 	r.Reader, r.Serial = w.reader, serial
 	reply, c, err := w.do(ctx, r, p)
 	if died(err) && p.repeat && ctx.Err() == nil {
@@ -53,14 +53,14 @@ func (w *worker) ask(ctx context.Context, serial uint32, r wire.Request, p patie
 	return reply, c, err
 }
 
-// died reports whether a child ended by itself, or was killed for its nonsense.
+// died reports whether a child ended by itself, or was killed for a malformed message.
 func died(err error) bool { return errors.Is(err, errGone) || errors.Is(err, errNonsense) }
 
-// hear learns from how a request went.
+// hear updates the card's state from a request's outcome.
 func (w *worker) hear(reply *wire.Reply, err error) {
 	switch {
-	case errors.Is(err, errAbandoned): // which says nothing of the card
-	case err == nil && reply.Error != nil && reply.Error.Shut: // busy is the key then
+	case errors.Is(err, errAbandoned): // says nothing about the card
+	case err == nil && reply.Error != nil && reply.Error.Shut: // the key is busy, not the card
 		w.learn(nil, nil)
 	case err == nil && reply.Error != nil:
 		w.learn(reply.Error.Tries, reply.Error.Keys())
@@ -69,7 +69,7 @@ func (w *worker) hear(reply *wire.Reply, err error) {
 	}
 }
 
-// learn notes how the card is.
+// learn stores the card's state.
 func (w *worker) learn(tries *int, err error) {
 	w.health.Lock()
 	defer w.health.Unlock()
@@ -81,7 +81,7 @@ func (w *worker) learn(tries *int, err error) {
 	if e != nil {
 		state = stateOf(e)
 	}
-	if state == "" { // the card is well, and refuses
+	if state == "" { // the card works, and rejected the request
 		state, e = keys.StateReady, nil
 	}
 	if state != w.state {
@@ -90,8 +90,8 @@ func (w *worker) learn(tries *int, err error) {
 	w.state, w.fault = state, e
 }
 
-// usable reports whether the key is unlocked now. The wall clock decides: the
-// other one stands still while the machine sleeps.
+// usable reports whether the key is unlocked now, by the wall clock: the monotonic
+// clock stops while the machine sleeps.
 func (w *worker) usable(key string) bool {
 	w.health.Lock()
 	defer w.health.Unlock()
@@ -113,8 +113,8 @@ func (w *worker) epoch(key string) uint64 {
 	return w.all + w.locks[key]
 }
 
-// keep notes that the child c has proved the key's PIN, unless it was locked since
-// epoch.
+// keep records that the child c has proved the key's PIN, unless the key was locked
+// since epoch.
 func (w *worker) keep(key string, until time.Time, c *child, epoch uint64) bool {
 	w.health.Lock()
 	defer w.health.Unlock()
@@ -125,7 +125,7 @@ func (w *worker) keep(key string, until time.Time, c *child, epoch uint64) bool 
 	return true
 }
 
-// forget locks one key, or all when key is empty, on our side.
+// forget locks one key, or all when key is empty, in this process.
 func (w *worker) forget(key string) {
 	w.health.Lock()
 	defer w.health.Unlock()

@@ -7,7 +7,7 @@ import (
 	"github.com/godbus/dbus/v5"
 )
 
-// call calls a method of logind, of the one that the signals so far are about.
+// call calls a method of the logind whose signals are being handled.
 func (w *watch) call(ctx context.Context, path dbus.ObjectPath, result any, method string, args ...any) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -22,8 +22,8 @@ func (w *watch) property(ctx context.Context, path dbus.ObjectPath, name string,
 	return dbus.Store([]any{v.Value()}, result)
 }
 
-// inhibit has logind wait with the next sleep until release. Without it PINs may
-// be in memory while the machine sleeps, and are forgotten when it is awake.
+// inhibit makes logind delay the next sleep until release. Without it, PINs may stay
+// in memory while the machine sleeps, and are cleared when it wakes up.
 func (w *watch) inhibit(ctx context.Context) {
 	fd, err := takeInhibitor(ctx, w.address)
 	if err != nil {
@@ -35,13 +35,13 @@ func (w *watch) inhibit(ctx context.Context) {
 
 func (w *watch) release() {
 	if w.inhibitor != nil {
-		w.inhibitor.Close() // a descriptor that nothing was written to
+		w.inhibitor.Close() // nothing was written to it
 		w.inhibitor = nil
 	}
 }
 
-// catchUp tells of the sessions that are locked already: they may have been locked
-// while nobody listened.
+// catchUp reports the sessions that are locked already: they may have been locked
+// while there was no connection.
 func (w *watch) catchUp(ctx context.Context) {
 	var list []struct { // a(susso)
 		ID   string
@@ -51,7 +51,7 @@ func (w *watch) catchUp(ctx context.Context) {
 		Path dbus.ObjectPath
 	}
 	if err := w.call(ctx, root, &list, manager+".ListSessions"); err != nil {
-		w.options.Log.Debug("the sessions are not known", "error", err)
+		w.options.Log.Debug("the sessions cannot be listed", "error", err)
 		return
 	}
 	for _, s := range list {

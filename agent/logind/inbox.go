@@ -6,18 +6,19 @@ import (
 	"github.com/godbus/dbus/v5"
 )
 
-// maxWaiting is how many signals may wait: logind sends a few for each session.
+// maxWaiting bounds the queued signals: logind sends a few for each session.
 const maxWaiting = 256
 
-// inbox takes signals as they come from the bus, and keeps those of logind. Anybody on
-// the bus can send this process a signal that it has not asked for, with logind's
-// interface on it: only the sender's unique name, which the bus writes, tells.
+// inbox queues logind's signals in the order in which the bus delivers them. Any
+// program on the bus can send this process a signal with logind's interface, also
+// one that it did not subscribe to: only the sender's unique name, which the bus
+// sets, identifies logind.
 type inbox struct {
 	signals chan *dbus.Signal
 	over    chan struct{} // closed when the connection has ended, or signals were lost
 
 	mu    sync.Mutex
-	owner *string // logind's unique name; empty when there is none, nil before the bus has said
+	owner *string // logind's unique name; empty while there is no logind, nil until the bus has answered
 	ended bool
 }
 
@@ -30,8 +31,8 @@ var (
 	_ dbus.Terminator    = (*inbox)(nil)
 )
 
-// DeliverSignal is called by the connection for each signal, in the order in which
-// they came.
+// DeliverSignal implements dbus.SignalHandler: the connection calls it for each
+// signal in order.
 func (i *inbox) DeliverSignal(_, _ string, s *dbus.Signal) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -43,11 +44,11 @@ func (i *inbox) DeliverSignal(_, _ string, s *dbus.Signal) {
 	select {
 	case i.signals <- s:
 	default:
-		i.end() // one may have been the lock: begin anew, and ask
+		i.end() // the lost signal may be a lock: reconnect, and ask for the state
 	}
 }
 
-// first says who logind is, unless the bus has told of a later one already.
+// first sets logind's name, unless the bus has announced a later one already.
 func (i *inbox) first(owner string) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -58,7 +59,7 @@ func (i *inbox) first(owner string) {
 	i.signals <- &dbus.Signal{Sender: theBus, Name: ownerSignal, Body: []any{login1, "", owner}} // the first one in
 }
 
-// Terminate is called when the connection ends.
+// Terminate implements dbus.Terminator: the connection calls it when it ends.
 func (i *inbox) Terminate() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -72,7 +73,8 @@ func (i *inbox) end() {
 	}
 }
 
-// newOwner returns who is logind from now on, or "" when nobody is.
+// newOwner returns the unique name of the new logind, "" when it has left, if s
+// announces that.
 func newOwner(s *dbus.Signal) (name string, ok bool) {
 	if s.Sender != theBus || s.Name != ownerSignal || len(s.Body) != 3 || s.Body[0] != login1 {
 		return "", false

@@ -1,15 +1,14 @@
-// Package logind tells when what a person unlocked has to be locked again: before
-// the machine sleeps, and when a session's screen locks. systemd-logind says so on
-// the system bus (org.freedesktop.login1(5)).
+// Package logind reports when unlocked keys have to be locked again: before the
+// machine sleeps, and when a session's screen locks. systemd-logind announces both
+// on the system bus (org.freedesktop.login1(5)).
 //
-// Start at [Follow]. It needs no bus: where there is none, or no logind, nothing
-// is ever said, and what was unlocked ends at its own time. Of the bus it believes
-// only what logind itself sent; who may be logind there, the bus's policy says.
+// Start at [Follow]. Without a bus or without logind it reports nothing, and
+// unlocked keys are locked at their own time. It accepts only signals that logind
+// itself sent; the bus's policy decides which process may be logind.
 //
-// What it does not protect against: a machine that loses its power, a desktop that
-// locks its screen without telling logind, and the root user. While the bus or
-// logind is being restarted nothing is heard; which sessions are locked is asked
-// afterwards.
+// It does not protect against a machine that loses its power, a desktop that locks
+// its screen without telling logind, or the root user. It receives nothing while the
+// bus or logind restarts, and asks afterwards which sessions are locked.
 package logind
 
 import (
@@ -21,39 +20,38 @@ import (
 	"holdfast/internal/bus"
 )
 
-// What can happen.
+// The kinds of events.
 const (
 	Sleep = "sleep" // the machine is about to sleep
 	Lock  = "lock"  // a session was locked
 )
 
-// Event is a reason to lock what was unlocked.
+// Event is a reason to lock unlocked keys.
 type Event struct {
 	What string // Sleep or Lock
-	UID  uint32 // whose session was locked, unless All
-	All  bool   // it concerns everybody: the machine sleeps, or logind does not say whose session it was
+	UID  uint32 // the user of the locked session, unless All
+	All  bool   // it concerns every user: the machine sleeps, or the user of the session is unknown
 }
 
-// Options is what Follow needs.
+// Options configures [Follow].
 type Options struct {
 	Log    *slog.Logger // slog's default when nil
-	UID    uint32       // whose sessions to follow
-	System bool         // follow everybody's instead
+	UID    uint32       // the user whose sessions are followed
+	System bool         // follow every user's sessions instead
 }
 
-// How long to wait before the bus is tried again: longer each time, and as short
-// as at first once it has been there.
+// The backoff between attempts to reach the bus. It doubles each time, and starts
+// again after a connection.
 const (
 	firstPause = 100 * time.Millisecond
 	maxPause   = time.Minute
 )
 
-// Follow calls locked for each event, one at a time, until ctx is over; it then
-// returns. The machine sleeps only when locked has returned, or when logind has
-// waited long enough (InhibitDelayMaxSec=, 5 s by default), so locked has to be
-// quick. The bus is the one that DBUS_SYSTEM_BUS_ADDRESS names, else the usual one; an
-// address that is not a Unix socket's is refused, and Follow returns at once. Other
-// faults are logged at debug level, and what failed is tried again.
+// Follow calls locked for each event, one at a time, and returns when ctx ends. The
+// machine sleeps only when locked has returned, or after logind's own timeout
+// (InhibitDelayMaxSec=, 5 s by default), so locked has to be quick. The bus is that
+// of [bus.System]. Follow returns at once when its address cannot be used; it logs
+// other failures at debug level and retries.
 func Follow(ctx context.Context, o Options, locked func(Event)) {
 	if o.Log == nil {
 		o.Log = slog.Default()
@@ -80,8 +78,8 @@ func Follow(ctx context.Context, o Options, locked func(Event)) {
 	}
 }
 
-// once follows one connection to the bus to its end. there is set when there was
-// one.
+// once follows one connection to the bus until the connection ends. there reports
+// whether a connection was made.
 func (o Options) once(ctx context.Context, address string, locked func(Event)) (there bool, err error) {
 	w, err := connect(ctx, address)
 	if err != nil {
@@ -95,8 +93,8 @@ func (o Options) once(ctx context.Context, address string, locked func(Event)) (
 // wanted reports whether a user's sessions are followed.
 func (o Options) wanted(uid uint32) bool { return o.System || uid == o.UID }
 
-// unknown is the event for a session that logind does not say the owner of: it
-// may be one that is followed.
+// unknown is the event for a locked session whose user is unknown: the session may
+// be a followed one.
 func (o Options) unknown() Event {
 	if o.System {
 		return Event{What: Lock, All: true}

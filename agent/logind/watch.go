@@ -9,8 +9,7 @@ import (
 	"github.com/godbus/dbus/v5"
 )
 
-// watch is one connection to the bus. Everything but the inbox is used by one
-// goroutine.
+// watch is one connection to the bus. One goroutine uses everything but the inbox.
 type watch struct {
 	options Options
 	locked  func(Event)
@@ -18,8 +17,8 @@ type watch struct {
 	inbox   *inbox
 	address string // of the bus
 
-	owner     string   // logind's unique name, as far as the signals have been handled; empty when there is none
-	inhibitor *os.File // keeps the machine from sleeping as long as it is open; nil when there is none
+	owner     string   // logind's unique name as of the last handled signal; empty while there is no logind
+	inhibitor *os.File // delays the machine's sleep while it is open; nil when none is held
 }
 
 func (w *watch) close() {
@@ -41,7 +40,7 @@ func (w *watch) follow(ctx context.Context) error {
 	}
 }
 
-// handle does what a signal of logind, or about it, asks for.
+// handle handles one signal of logind, or of the bus about logind.
 func (w *watch) handle(ctx context.Context, s *dbus.Signal) {
 	if name, ok := newOwner(s); ok {
 		w.meet(ctx, name)
@@ -61,7 +60,7 @@ func (w *watch) handle(ctx context.Context, s *dbus.Signal) {
 	}
 }
 
-// meet begins with a logind that has come, or ends with one that has gone.
+// meet starts to follow a logind that has appeared, or drops one that has left.
 func (w *watch) meet(ctx context.Context, owner string) {
 	w.release()
 	w.owner = owner
@@ -73,8 +72,8 @@ func (w *watch) meet(ctx context.Context, owner string) {
 	w.catchUp(ctx)
 }
 
-// sleep locks before the machine sleeps, which it may do when the inhibitor is let
-// go, and takes another one when it is awake.
+// sleep reports that the machine is about to sleep, then releases the inhibitor, so
+// that it may; when the machine has woken up, it takes a new one.
 func (w *watch) sleep(ctx context.Context, about bool) {
 	if about {
 		w.locked(Event{What: Sleep, All: true})
@@ -85,7 +84,7 @@ func (w *watch) sleep(ctx context.Context, about bool) {
 	}
 }
 
-// lock says whose session was locked.
+// lock reports that a session was locked.
 func (w *watch) lock(ctx context.Context, path dbus.ObjectPath) {
 	if !strings.HasPrefix(string(path), string(sessions)+"/") {
 		return
@@ -95,7 +94,7 @@ func (w *watch) lock(ctx context.Context, path dbus.ObjectPath) {
 		Path dbus.ObjectPath
 	}
 	if err := w.property(ctx, path, "User", &user); err != nil {
-		w.options.Log.Debug("whose session was locked is not known", "error", err)
+		w.options.Log.Debug("the user of the locked session is unknown", "error", err)
 		w.locked(w.options.unknown())
 		return
 	}
@@ -104,7 +103,7 @@ func (w *watch) lock(ctx context.Context, path dbus.ObjectPath) {
 	}
 }
 
-// only returns a signal's one argument, when it is of that type.
+// only returns the one argument of a signal if it is of type T.
 func only[T any](body []any) (value T, ok bool) {
 	if len(body) != 1 {
 		return value, false
@@ -114,7 +113,7 @@ func only[T any](body []any) (value T, ok bool) {
 }
 
 // hinted reports whether properties of a session changed and LockedHint became
-// true: some desktops lock by themselves, and only tell logind.
+// true: some desktops lock the screen themselves and set only this property.
 func hinted(body []any) bool {
 	if len(body) != 3 || body[0] != session {
 		return false

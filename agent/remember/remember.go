@@ -1,14 +1,13 @@
-// Package remember keeps the PINs of a person who wants that in the desktop's
-// keyring, so that the person who unlocks the desktop is not asked again.
+// Package remember keeps PINs in the desktop's keyring (opt-in), so that a person who
+// has unlocked the desktop is not asked for them again.
 //
-// Start at [New]. A PIN that was right is stored; the next time it is used instead
-// of asking. One that turned out wrong is forgotten before the person is asked,
-// so that a PIN that was changed elsewhere costs one try.
+// Start at [New]. A PIN that was right is stored and used for the next prompt. A
+// stored PIN that was wrong is deleted before the person is asked, so that a PIN
+// that was changed elsewhere costs one try.
 //
-// It is off unless agent.yaml says remember-pins: secret-service, because of what it
-// does not protect against: while the keyring is open every program of the same
-// user can read the PIN in it, and a card in its reader then takes nothing but a
-// program to use it.
+// It is off unless agent.yaml has remember-pins: secret-service. It does not protect
+// against programs of the same user: while the keyring is unlocked, each of them can
+// read the PIN and use a card that is in its reader.
 package remember
 
 import (
@@ -20,14 +19,14 @@ import (
 	"holdfast/internal/keyring"
 )
 
-// Asker is who is asked when nothing is remembered: a [prompt.Prompter].
+// Asker asks the person when no PIN is stored: a [prompt.Prompter].
 type Asker interface {
 	PIN(ctx context.Context, s prompt.Subject) ([]byte, error)
 	Confirm(ctx context.Context, s prompt.Subject) error
 	Touch(s prompt.Subject) (done func())
 }
 
-// Keyring is where PINs are kept: a [keyring.Keyring].
+// Keyring stores the PINs: a [keyring.Keyring].
 type Keyring interface {
 	Get(ctx context.Context, name string) ([]byte, error)
 	Set(ctx context.Context, name string, secret []byte) error
@@ -46,18 +45,18 @@ type Person struct {
 	log  *slog.Logger
 }
 
-// New returns a Person who remembers in ring what asker was told.
+// New returns a Person that stores in ring the PINs that asker returned.
 func New(asker Asker, ring Keyring, log *slog.Logger) *Person {
 	return &Person{Asker: asker, ring: ring, log: log}
 }
 
-// few is a number of tries with which a remembered PIN is not used: if it is wrong
-// by now, the person needs what is left. The number is that of the prompt, which for
-// a card is without its last one.
+// few is the largest number of tries left with which a stored PIN is not used: it
+// may be wrong by now, and the person needs these tries. The prompt's number of a
+// card does not count the last try, which is never spent.
 const few = 1
 
-// PIN returns the remembered PIN, or asks. A keyring that is locked or away is no
-// error: the person is asked.
+// PIN returns the stored PIN, or asks the person. It also asks when the keyring is
+// locked or cannot be reached.
 func (p *Person) PIN(ctx context.Context, s prompt.Subject) ([]byte, error) {
 	if s.Again != "" {
 		p.forget(ctx, s)
@@ -86,5 +85,5 @@ func (p *Person) note(what string, err error) {
 	}
 }
 
-// nameOf is the keyring's name of a PIN. Nothing in it is a caller's.
+// nameOf returns the keyring's name of a PIN. No caller can influence it.
 func nameOf(s prompt.Subject) string { return "pin/" + s.Secret }

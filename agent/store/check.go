@@ -27,7 +27,7 @@ const (
 
 var backendGrammar = regexp.MustCompile(`^[a-z][a-z0-9-]{0,31}$`)
 
-// check returns what makes r unusable, as one fact.
+// check returns the first reason why r cannot be used.
 func (r *Record) check() error {
 	if r.Version != version {
 		return fmt.Errorf("version %d is not known", r.Version)
@@ -46,7 +46,7 @@ func (r *Record) check() error {
 	return nil
 }
 
-// checkUse holds the purpose, the algorithm and the public key against each other.
+// checkUse compares the purpose, the algorithm and the public key with each other.
 func (r *Record) checkUse() error {
 	if _, err := keys.ParsePurpose(string(r.Purpose)); err != nil {
 		return err
@@ -80,19 +80,19 @@ func (r *Record) checkUse() error {
 
 func (r *Record) checkMaterial() error { return checkDevice(r.Material.Backend, r.Material.Device) }
 
-// checkDevice checks what a backend stored, which is opaque here.
+// checkDevice checks the form of a backend's data, whose content is opaque here.
 func checkDevice(backend string, device json.RawMessage) error {
 	if !backendGrammar.MatchString(backend) {
 		return fmt.Errorf("backend %.40q", backend)
 	}
 	if len(device) == 0 || string(device) == "null" {
-		return errors.New("nothing is stored for the device")
+		return errors.New("the device's data is missing")
 	}
 	switch twice, err := repeats(device); {
 	case err != nil:
-		return fmt.Errorf("what is stored for the device: %w", err)
+		return fmt.Errorf("the device's data: %w", err)
 	case twice != "":
-		return fmt.Errorf("what is stored for the device has member %.40q twice", twice)
+		return fmt.Errorf("the device's data has member %.40q twice", twice)
 	}
 	return nil
 }
@@ -151,12 +151,12 @@ func (s Server) check() error {
 	return nil
 }
 
-// odd reports what has no place in the name of a host.
+// odd reports whether c cannot be in the name of a host.
 func odd(c rune) bool { return c <= ' ' || c > '~' || c == '/' || c == '@' }
 
 func (r *Record) checkTexts() error { return checkTexts(r.Owner, r.RequestID, r.Made, r.Created) }
 
-// checkTexts bounds what people and other programs will be shown.
+// checkTexts bounds the texts that people and other programs see.
 func checkTexts(owner Owner, requestID string, made Made, created time.Time) error {
 	for what, text := range map[string]string{
 		"the owner's name": owner.User,

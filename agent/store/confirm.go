@@ -8,31 +8,31 @@ import (
 	"holdfast/internal/keys"
 )
 
-// Confirm says when a person has to say yes to the use of a key.
+// Confirm is when a person has to confirm the use of a key.
 type Confirm struct {
 	When    When `json:"when"`
-	Minutes int  `json:"minutes,omitempty"` // with OncePerProcess: how long a yes holds, 1 to MaxConfirmMinutes
+	Minutes int  `json:"minutes,omitempty"` // with OncePerProcess: how long a confirmation holds, 1 to MaxConfirmMinutes
 }
 
-// When is how long a person's yes holds.
+// When is how long a person's confirmation holds.
 type When string
 
 // The times.
 const (
-	Once           When = "once"    // until the key is locked or the agent starts anew
-	OncePerProcess When = "process" // for one process, and so many minutes
+	Once           When = "once"    // until the key is locked or the agent restarts
+	OncePerProcess When = "process" // for one process and a number of minutes
 	Always         When = "always"  // for one signature
 )
 
-// MaxConfirmMinutes is the longest time that a yes for a process holds.
+// MaxConfirmMinutes is the longest time that a confirmation for a process holds.
 const MaxConfirmMinutes = 60
 
-// Check returns what is wrong with c, as one fact.
+// Check returns the first thing that is wrong with c.
 func (c Confirm) Check() error {
 	switch c.When {
 	case Once, Always:
 		if c.Minutes != 0 {
-			return fmt.Errorf("a confirmation %s holds for no number of minutes", c.When)
+			return fmt.Errorf("confirmation %s takes no minutes", c.When)
 		}
 	case OncePerProcess:
 		if c.Minutes < 1 || c.Minutes > MaxConfirmMinutes {
@@ -51,8 +51,8 @@ func (r *Record) checkConfirm() error {
 	return r.Confirm.Check()
 }
 
-// checkCard checks where the key is, which nobody but its backend writes and
-// everybody is shown.
+// checkCard checks the key's place on a card, which its backend writes and callers
+// see.
 func (r *Record) checkCard() error {
 	p := r.Material.Card
 	if p == nil {

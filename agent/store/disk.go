@@ -10,8 +10,8 @@ import (
 	"syscall"
 )
 
-// disk is the system calls that a store makes on its files. Tests put faults
-// between the store and the real one.
+// disk holds the system calls that a store makes on its files. Tests inject faults
+// through it.
 type disk interface {
 	open(path string, flag int) (handle, error)
 	link(from, to string) error
@@ -27,11 +27,11 @@ type handle interface {
 	Stat() (fs.FileInfo, error)
 }
 
-// system is the disk that is one.
+// system is the real disk.
 type system struct{}
 
 func (system) open(path string, flag int) (handle, error) {
-	// O_NONBLOCK: opening a FIFO that somebody put there must not wait.
+	// O_NONBLOCK: opening a FIFO in the place of a file must not wait.
 	return os.OpenFile(path, flag|syscall.O_NOFOLLOW|syscall.O_NONBLOCK|syscall.O_CLOEXEC, 0o600)
 }
 func (system) link(from, to string) error   { return os.Link(from, to) }
@@ -39,12 +39,12 @@ func (system) rename(from, to string) error { return os.Rename(from, to) }
 func (system) remove(path string) error     { return os.Remove(path) }
 func (system) mkdir(path string) error      { return os.Mkdir(path, 0o700) }
 
-// ours returns what makes a file or directory one that somebody else may have
-// written or may read.
+// ours fails unless a file or directory is owned by this user and has exactly this
+// mode, so that no other user can read it or can have written it.
 func ours(info fs.FileInfo, mode fs.FileMode) error {
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {
-		return errors.New("the system does not say whose it is")
+		return errors.New("the system does not report the owner")
 	}
 	if int(stat.Uid) != os.Geteuid() {
 		return fmt.Errorf("owned by uid %d, want uid %d", stat.Uid, os.Geteuid())
@@ -55,7 +55,7 @@ func ours(info fs.FileInfo, mode fs.FileMode) error {
 	return nil
 }
 
-// checkDirectory refuses a directory that is not ours alone.
+// checkDirectory rejects a directory that is not ours alone.
 func checkDirectory(path string) error {
 	info, err := os.Lstat(path)
 	if err != nil {
@@ -67,8 +67,8 @@ func checkDirectory(path string) error {
 	return ours(info, 0o700)
 }
 
-// checkFile refuses anything but a regular file that is ours alone and has no
-// second name, through which somebody might change it later.
+// checkFile rejects anything but a regular file that is ours alone and has no
+// second name, through which another program could change it later.
 func checkFile(info fs.FileInfo) error {
 	if !info.Mode().IsRegular() {
 		return fmt.Errorf("not a regular file (%s)", info.Mode().Type())
@@ -136,7 +136,7 @@ func sibling(path, suffix string) string {
 	return dir + "." + base + suffix
 }
 
-// What a write leaves behind when it is interrupted.
+// The suffixes of the files that an interrupted write leaves behind.
 const (
 	incoming = ".new" // not yet in place
 	outgoing = ".old" // no longer in place, kept until its successor has been read back

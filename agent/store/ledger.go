@@ -8,16 +8,18 @@ import (
 	"time"
 )
 
-// ledger is what the store remembers outside of the keys' records. It is one file,
-// DIR/ledger.json, in canonical form. Generations are those of "uid/name"
-// and, for sealed secrets, "sealed/uid/name"; PIN tries have the names that [triesOf] and [triesOfUID] give.
+// ledger holds the store's facts outside of the records. It is one file,
+// DIR/ledger.json, in canonical form. Generations have the names "uid/name" and, for
+// sealed secrets, "sealed/uid/name"; PIN tries have the names of [triesOf] and
+// [triesOfUID].
 type ledger struct {
 	Version     int                    `json:"version"`
-	Generations map[string]uint64      `json:"generations"` // the last generation written, so that an older file is noticed
-	PINTries    map[string][]time.Time `json:"pinTries"`    // when PINs were tried that were not right, oldest first
+	Generations map[string]uint64      `json:"generations"` // the last generation written, to detect older files
+	PINTries    map[string][]time.Time `json:"pinTries"`    // the times of wrong PINs, oldest first
 }
 
-// maxLedger is the largest ledger, in bytes: more keys than a device can serve.
+// maxLedger is the largest ledger, in bytes: enough for more keys than a device can
+// serve.
 const maxLedger = 4 << 20
 
 func (s *Store) ledgerPath() string { return filepath.Join(s.dir, "ledger.json") }
@@ -46,9 +48,9 @@ func parseLedger(data []byte) (ledger, error) {
 	return l, nil
 }
 
-// writeLedger puts the ledger in memory on the disk, without the PIN tries that no
-// longer count. A ledger that could not be read stays as it is, and so does one
-// whose successor could not be read again. The caller holds writing.
+// writeLedger writes the ledger to the disk, without the PIN tries that no longer
+// count. It does not overwrite a ledger that could not be read, and keeps the old
+// file when the new one cannot be read back. The caller holds writing.
 func (s *Store) writeLedger() error {
 	if s.ledgerFault != nil {
 		return s.ledgerFault
@@ -74,11 +76,11 @@ func (s *Store) writeLedger() error {
 	return nil
 }
 
-// remember notes the last generation of a record, 0 when it is gone. That it cannot
-// be written takes nothing from the record, which is safe by then: an older
-// file would go unnoticed, and that is all. What the file still says of a key that
-// is gone stays in memory too, so that a new key of that name starts above it and
-// is not taken for an older file after a restart.
+// remember stores the last generation of a record, 0 when the record was deleted. A
+// failed write is not an error: the record itself is safe by then, and only an older
+// file would go unnoticed. When the entry of a deleted record cannot be removed from
+// the file, it stays in memory too, so that a new record of that name starts above it
+// and is not rejected as an older file after a restart.
 func (s *Store) remember(name string, generation uint64) {
 	if s.ledgerFault != nil {
 		return

@@ -14,9 +14,9 @@ import (
 	"holdfast/internal/keys"
 )
 
-// Reload reads the directory again, for a person who mended or moved a file. It
-// takes effect as a whole: when the directory cannot be read, what was loaded
-// before stays. Files that cannot be used are in [Store.Problems] afterwards.
+// Reload reads the directory again, after a person has mended or moved a file. It
+// takes effect as a whole: when the directory cannot be read, the loaded records
+// stay. Files that cannot be used are in [Store.Problems] afterwards.
 func (s *Store) Reload() error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
@@ -62,8 +62,8 @@ func load[R record[R]](l *loader, h *shelf[R]) (map[id]R, error) {
 	return w.records, nil
 }
 
-// loadLedger goes on without a ledger that cannot be used: keys sign, PINs are
-// refused.
+// loadLedger continues without a ledger that cannot be used: keys sign, and PINs
+// are rejected.
 func (l *loader) loadLedger() {
 	path := l.store.ledgerPath()
 	clear(l.store.disk, sibling(path, incoming))
@@ -102,7 +102,7 @@ func (w *walk[R]) owners() error {
 	return nil
 }
 
-// parseUID reads the name of an owner's directory, which has one form only.
+// parseUID parses the name of an owner's directory, which has only one valid form.
 func parseUID(name string) (uint32, error) {
 	uid, err := strconv.ParseUint(name, 10, 32)
 	if err != nil || strconv.FormatUint(uid, 10) != name {
@@ -111,8 +111,8 @@ func parseUID(name string) (uint32, error) {
 	return uint32(uid), nil
 }
 
-// owner loads one owner's directory: first out of the way what interrupted
-// writes left, because a second name of a record makes it unusable.
+// owner loads one owner's directory. It removes the leftovers of interrupted writes
+// first, because a second hard link makes a record unusable.
 func (w *walk[R]) owner(dir string, uid uint32) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -132,9 +132,9 @@ func (w *walk[R]) owner(dir string, uid uint32) error {
 	return nil
 }
 
-// leftover removes what an interrupted write of ours left. It keeps the previous
-// version of a record unless the record itself is good: then it may be all that
-// there is.
+// leftover removes the file that an interrupted write of ours left. It keeps the
+// previous version of a record unless the record itself is good: the previous
+// version may be the only copy.
 func (w *walk[R]) leftover(dir, base string) {
 	path := filepath.Join(dir, base)
 	name, isNew := strings.CutSuffix(base, ".json"+incoming)
@@ -155,7 +155,7 @@ func (w *walk[R]) leftover(dir, base string) {
 	}
 }
 
-// sameOrGood reports whether nothing is lost without the file old.
+// sameOrGood reports whether the file old can be removed without loss.
 func (w *walk[R]) sameOrGood(old, record string) bool {
 	a, errA := os.Lstat(old)
 	b, errB := os.Lstat(record)
@@ -206,10 +206,10 @@ func (w *walk[R]) take(data []byte, k id) error {
 	return nil
 }
 
-// newest refuses a record that is older than what the ledger has of that name.
+// newest rejects a record that is older than the ledger's generation of that name.
 func (l *loader) newest(name string, generation uint64) error {
 	if newest := l.ledger.Generations[name]; generation < newest {
-		return fmt.Errorf("generation %d, and generation %d was written: somebody put an older file here", generation, newest)
+		return fmt.Errorf("generation %d, and generation %d was written: an older file was put here", generation, newest)
 	}
 	return nil
 }

@@ -311,7 +311,7 @@ func TestFileChangedUnderTheAgent(t *testing.T) {
 	edited.TLS12 = false
 	place(t, s.dir, "web.json", must(encode(edited)))
 	for name, err := range map[string]error{"Replace": s.Replace(r), "Delete": s.Delete(1000, "web")} {
-		if err == nil || !strings.Contains(err.Error(), "changed by somebody else") {
+		if err == nil || !strings.Contains(err.Error(), "changed by another program") {
 			t.Errorf("%s: %v, want a refusal", name, err)
 		}
 	}

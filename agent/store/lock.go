@@ -11,8 +11,8 @@ import (
 	"syscall"
 )
 
-// lock takes the state directory for this process until the file is closed. The
-// kernel lets go of it when the process ends, however it ends.
+// lock locks the state directory for this process until the file is closed. The
+// kernel releases the lock when the process ends.
 func lock(dir string) (*os.File, error) {
 	path := filepath.Join(dir, "lock")
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o600)
@@ -41,15 +41,15 @@ func claim(f *os.File) error {
 	if err != nil {
 		return fmt.Errorf("flock: %w", err)
 	}
-	// The pid is for people and decides nothing: a full disk must not keep an
-	// agent with good keys from starting.
+	// The pid is only for people, so a failed write is ignored: the agent has to
+	// start on a full disk too.
 	if f.Truncate(0) == nil {
 		fmt.Fprintf(f, "%d\n", os.Getpid())
 	}
 	return nil
 }
 
-// holder returns " pid N" when the file says so.
+// holder returns " pid N" when the file holds a pid.
 func holder(f *os.File) string {
 	text, _ := io.ReadAll(io.LimitReader(f, 20))
 	if pid, err := strconv.Atoi(strings.TrimSpace(string(text))); err == nil && pid > 0 {

@@ -10,7 +10,7 @@ import (
 	"holdfast/internal/keys"
 )
 
-// Record is everything that is kept of one key. On disk it is one JSON object in
+// Record is everything that the store keeps of one key. On disk it is one JSON object in
 // the canonical form that [Record] encodes to, two spaces of indentation and a
 // newline at its end; a file in any other form is not used.
 type Record struct {
@@ -24,7 +24,7 @@ type Record struct {
 	Persistent bool           `json:"persistent,omitempty"` // kept loaded in the device
 	TLS12      bool           `json:"tls12,omitempty"`      // TLS 1.2 messages may be signed
 	Servers    []Server       `json:"servers,omitempty"`    // the only servers that a tls-client key may be used against; none: any
-	Confirm    *Confirm       `json:"confirm,omitempty"`    // when a person has to say yes to the key's use; nil: never
+	Confirm    *Confirm       `json:"confirm,omitempty"`    // when a person has to confirm the key's use; nil: never
 	Chain      [][]byte       `json:"chain,omitempty"`      // certificates, DER, leaf first
 	Created    time.Time      `json:"created"`              // UTC
 	RequestID  string         `json:"requestID,omitempty"`  // of the call that made it, so that a repeat finds it
@@ -32,7 +32,7 @@ type Record struct {
 	Material   keys.Material  `json:"material"`
 }
 
-// Owner is who a key belongs to. User is the name that the uid had when the key
+// Owner is the user that a key belongs to. User is the name of the uid when the key
 // was made; only the uid counts.
 type Owner struct {
 	UID  uint32 `json:"uid"`
@@ -45,9 +45,9 @@ type Server struct {
 	CA      string `json:"ca"`      // the certificates that must have issued the server's, PEM
 }
 
-// Made says how a key came to be: facts for people, which decide nothing.
+// Made describes the origin of a key for people. No decision depends on it.
 type Made struct {
-	Device   string `json:"device,omitempty"`   // how the device was named
+	Device   string `json:"device,omitempty"`   // the name of the device
 	Maker    string `json:"maker,omitempty"`    // its manufacturer and firmware at that time
 	Software bool   `json:"software,omitempty"` // a software TPM: no hardware protects the key
 }
@@ -62,7 +62,7 @@ const MaxRecord = 256 << 10
 func encode(v any) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false) // what a backend stores is kept as it is written
+	e.SetEscapeHTML(false) // a backend's data is stored unchanged
 	e.SetIndent("", "  ")
 	if err := e.Encode(v); err != nil {
 		return nil, err
@@ -89,7 +89,7 @@ func decode(data []byte, v any) error {
 	return nil
 }
 
-// common returns how many first bytes two slices share.
+// common returns the length of the common prefix of two slices.
 func common(a, b []byte) int {
 	n := 0
 	for n < len(a) && n < len(b) && a[n] == b[n] {
@@ -115,7 +115,7 @@ func (r Record) canonical() (Record, []byte, error) {
 	return canonical(r, parse)
 }
 
-// clone returns a copy that shares nothing that can be written.
+// clone returns a copy that shares no writable memory with r.
 func (r Record) clone() Record {
 	r.Servers = append([]Server(nil), r.Servers...)
 	chain := r.Chain
@@ -130,9 +130,9 @@ func (r Record) clone() Record {
 	return r
 }
 
-// repeats returns the name of the first member that data has twice in one
-// object. What a backend stores is opaque here and reaches it as it is, so that
-// the canonical form alone does not exclude them there.
+// repeats returns the name of the first member that data has twice in one object.
+// A backend's data is opaque here and returns to the backend unchanged, so the
+// canonical form alone does not exclude such members in it.
 func repeats(data []byte) (string, error) {
 	d := json.NewDecoder(bytes.NewReader(data))
 	var open []map[string]bool // the members seen of each open object; nil for an array

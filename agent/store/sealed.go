@@ -22,11 +22,11 @@ type Sealed struct {
 	Created    time.Time       `json:"created"`             // UTC
 	RequestID  string          `json:"requestID,omitempty"` // of the call that made it, so that a repeat finds it
 	Made       Made            `json:"made"`
-	Backend    string          `json:"backend"` // whose device opens it
-	Device     json.RawMessage `json:"device"`  // what keys.Sealer returned
+	Backend    string          `json:"backend"` // whose device unseals it
+	Device     json.RawMessage `json:"device"`  // as keys.Sealer returned it
 }
 
-// MaxSealed is how many secrets of one uid the store keeps.
+// MaxSealed bounds the sealed secrets of one uid.
 const MaxSealed = 64
 
 // GetSealed returns a copy of the secret that owner calls name.
@@ -73,7 +73,7 @@ func (s *Store) DeleteSealed(owner uint32, name string) error {
 func (r Sealed) id() id             { return id{r.Owner.UID, r.Name} }
 func (r Sealed) generation() uint64 { return r.Generation }
 
-// check returns what makes r unusable, as one fact.
+// check returns the first reason why r cannot be used.
 func (r *Sealed) check() error {
 	if r.Version != version {
 		return fmt.Errorf("version %d is not known", r.Version)

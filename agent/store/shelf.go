@@ -18,7 +18,7 @@ import (
 type shelf[R record[R]] struct {
 	store  *Store
 	root   string
-	kind   string // what a record is of: "key"
+	kind   string // in messages: "key"
 	prefix string // of the records' names in the ledger
 	keys   bool   // holds keys: its directory is made by Open, and problems name the key
 	parse  func(data []byte) (R, error)
@@ -26,14 +26,14 @@ type shelf[R record[R]] struct {
 	records map[id]R // guarded by Store.mu
 }
 
-// A record is what a shelf keeps. The zero value stands for no record.
+// A record can be kept by a shelf. The zero value stands for no record.
 type record[R any] interface {
 	id() id
 	generation() uint64
 	canonical() (R, []byte, error)
 }
 
-// id is what is unique to a record of one kind: a name belongs to its owner.
+// id identifies a record of one kind: names are unique per owner.
 type id struct {
 	owner uint32
 	name  string
@@ -155,7 +155,7 @@ func (h *shelf[R]) untouched(k id) error {
 		return fmt.Errorf("read %s: %w", h.path(k), err)
 	}
 	if !bytes.Equal(got, want) {
-		return fmt.Errorf("%s was changed by somebody else: reload first", h.path(k))
+		return fmt.Errorf("%s was changed by another program: reload first", h.path(k))
 	}
 	return nil
 }

@@ -1,17 +1,18 @@
-// Package store keeps key records and sealed secrets on disk, one JSON file each
-// at DIR/keys/<uid of the owner>/<name>.json and DIR/sealed/<uid>/<name>.json, so that a key that was acknowledged
-// survives a crash, kill -9, a power cut and a full disk at any instant, and so
-// that a record which is not exactly what the store wrote is not used.
+// Package store keeps key records and sealed secrets on disk, one JSON file each at
+// DIR/keys/<uid of the owner>/<name>.json and DIR/sealed/<uid>/<name>.json. A key
+// that was acknowledged survives a crash, kill -9, a power cut and a full disk at
+// any instant. A file that is not exactly as the store wrote it is not used.
 //
-// Start at [Open], [Record] and [Sealed]. A file that cannot be used is set aside where it
-// is: [Store.Problems] names it and says why, its key does not exist for the
-// agent, and its name stays taken until a person has moved the file. The store
-// never deletes a file that it did not make or that may hold a key.
+// Start at [Open], [Record] and [Sealed]. Both kinds are kept by one shelf. A file
+// that cannot be used is set aside in its place: [Store.Problems] lists it with the
+// reason, its key does not exist for the agent, and its name stays taken until a
+// person has moved the file. The store never deletes a file that it did not make or
+// that may hold a key.
 //
-// The directory is the agent's own, mode 0700. The store does not protect
-// against root or against other programs of the agent's uid: they can put an
-// older directory in place of this one, and only what a device says about a key
-// tells the difference. Records hold no usable secret.
+// The directory is the agent's own, mode 0700. The store does not protect against
+// root or against other programs of the agent's uid: they can replace the directory
+// with an older one, which only a device's view of a key reveals. Records hold no
+// usable secret.
 package store
 
 import (
@@ -32,29 +33,29 @@ type Store struct {
 	lock *os.File
 	now  func() time.Time
 
-	writing     sync.Mutex // held through a change of the directory, and guards what follows; taken before mu
+	writing     sync.Mutex // held while the directory is changed, and guards the next two; taken before mu
 	ledger      ledger
-	ledgerFault error // why the ledger cannot be used
+	ledgerFault error // the reason why the ledger cannot be used
 
-	mu       sync.RWMutex // guards what follows
+	mu       sync.RWMutex // guards the records in keys and sealed, and problems
 	keys     shelf[Record]
 	sealed   shelf[Sealed]
 	problems []Problem
 }
 
-// Problem is a file that is there and is not used.
+// Problem is a file that is not used.
 type Problem struct {
 	Path   string
 	Reason string
-	Owner  uint32 // with Name: the key that the file would be, by its path
-	Name   string // empty when the path is not that of a key; so it is for sealed secrets
+	Owner  uint32 // with Name: the key to which the path belongs
+	Name   string // empty unless the path belongs to a key; always for sealed secrets
 }
 
 // Open takes the state directory dir, makes it when it is missing, and loads
-// every record. It refuses a directory that another uid owns or that others can
+// every record. It rejects a directory that another uid owns or that others can
 // enter, and one that another process has open ("already running pid N"). Files
-// that cannot be used do not make it fail: see [Store.Problems]. It removes
-// nothing but what the store's own interrupted writes left.
+// that cannot be used do not make it fail: see [Store.Problems]. It removes only
+// leftovers of the store's own interrupted writes.
 func Open(dir string) (*Store, error) { return openOn(system{}, dir) }
 
 func openOn(d disk, dir string) (*Store, error) {
@@ -73,8 +74,8 @@ func (s *Store) prepare() error {
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
 		return err
 	}
-	// systemd makes /var/lib/NAME a link into /var/lib/private: what counts is
-	// the directory itself.
+	// systemd makes /var/lib/NAME a link into /var/lib/private: the checks apply
+	// to the directory itself.
 	real, err := filepath.EvalSymlinks(s.dir)
 	if err != nil {
 		return err
@@ -95,7 +96,7 @@ func (s *Store) prepare() error {
 	return nil
 }
 
-// makeDirectory makes a directory unless it is there, and checks that it is ours.
+// makeDirectory makes a directory unless it exists, and checks that it is ours.
 func (s *Store) makeDirectory(path string) error {
 	if !exists(path) {
 		if err := s.disk.mkdir(path); err != nil {
@@ -111,7 +112,7 @@ func (s *Store) makeDirectory(path string) error {
 	return nil
 }
 
-// Close lets go of the directory.
+// Close releases the directory.
 func (s *Store) Close() error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
@@ -139,7 +140,7 @@ func (s *Store) List() []Record {
 	return list
 }
 
-// Problems returns what was set aside, sorted by path.
+// Problems returns the files that are set aside, sorted by path.
 func (s *Store) Problems() []Problem {
 	s.mu.RLock()
 	defer s.mu.RUnlock()

@@ -11,16 +11,16 @@ import (
 	"holdfast/internal/fault"
 )
 
-// How many wrong PINs the agent passes on to a device in which time. Devices
-// lock for everybody when they see too many.
+// The rate limits of wrong PINs that the agent passes on to a device. A device that
+// sees too many locks for every user.
 const (
 	MaxPINTries       = 2 // of one uid on one key
-	MaxPINTriesPerUID = 5 // of one uid on all that it has, or ever had
+	MaxPINTriesPerUID = 5 // of one uid on all its keys, present and past
 	PINWindow         = time.Hour
 )
 
-// triesOf names one uid's tries of the PIN of one key, by what the key is and not
-// by its name, so that no deleting, renaming or adopting gives fresh tries.
+// triesOf names one uid's tries of the PIN of one key, by the key itself rather than
+// by its name, so that deleting, renaming or adopting it gives no fresh tries.
 func triesOf(owner uint32, what []byte) string {
 	sum := sha256.Sum256(what)
 	return triesOfUID(owner) + "/" + hex.EncodeToString(sum[:])[:32]
@@ -30,9 +30,9 @@ func triesOf(owner uint32, what []byte) string {
 func triesOfUID(owner uint32) string { return strconv.FormatUint(uint64(owner), 10) }
 
 // SpendPINTry counts one try of a PIN by owner and returns when that is on the
-// disk: call it before the device sees the PIN. What names the thing that has the
-// PIN and stays the same for its life, such as a key's public area; it need not
-// be in the store. SpendPINTry returns a pin-blocked [fault.Error], and counts
+// disk: call it before the device sees the PIN. The argument what identifies the
+// object that has the PIN for as long as it exists, such as a key's public area; it
+// need not be in the store. SpendPINTry returns a pin-blocked [fault.Error], and counts
 // nothing, when [MaxPINTries] of it or [MaxPINTriesPerUID] of the uid were spent
 // within [PINWindow]; any other error forbids the try as well.
 func (s *Store) SpendPINTry(owner uint32, what []byte) error {
@@ -42,7 +42,7 @@ func (s *Store) SpendPINTry(owner uint32, what []byte) error {
 		return fmt.Errorf("count the PIN's tries: %w", s.ledgerFault)
 	}
 	now, key, uid := s.now().UTC(), triesOf(owner, what), triesOfUID(owner)
-	// Kept as they count now: a time from the future would count anew each time.
+	// Stored as they count now: a time in the future would count anew each time.
 	s.setTries(key, recent(s.ledger.PINTries[key], now))
 	s.setTries(uid, recent(s.ledger.PINTries[uid], now))
 	ofKey, ofUID := s.ledger.PINTries[key], s.ledger.PINTries[uid]
@@ -58,8 +58,8 @@ func (s *Store) SpendPINTry(owner uint32, what []byte) error {
 	return s.changeTries(owner, what, append(slices.Clone(ofKey), now), append(slices.Clone(ofUID), now))
 }
 
-// untilFewer returns how long there are limit tries or more; 0 when there are
-// fewer.
+// untilFewer returns how long it takes until fewer than limit tries count; 0 when
+// fewer count now.
 func untilFewer(tries []time.Time, limit int, now time.Time) time.Duration {
 	if len(tries) < limit {
 		return 0
@@ -67,7 +67,7 @@ func untilFewer(tries []time.Time, limit int, now time.Time) time.Duration {
 	return tries[len(tries)-limit].Add(PINWindow).Sub(now)
 }
 
-// ReturnPINTry takes back the newest try: the device never saw the PIN.
+// ReturnPINTry removes the newest try, because the device never saw the PIN.
 func (s *Store) ReturnPINTry(owner uint32, what []byte) error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
@@ -78,9 +78,9 @@ func (s *Store) ReturnPINTry(owner uint32, what []byte) error {
 	return s.changeTries(owner, what, shorter(spent), shorter(s.ledger.PINTries[triesOfUID(owner)]))
 }
 
-// ClearPINTries forgets the tries of one PIN, because the newest was right. Of
-// the uid's tries it takes back that one only: the wrong ones count on, or a PIN
-// that the uid knows would buy any number of tries of others.
+// ClearPINTries removes the tries of one PIN, because the newest was right. Of the
+// uid's tries it removes that one only: otherwise a PIN that the uid knows would
+// allow any number of tries of other PINs.
 func (s *Store) ClearPINTries(owner uint32, what []byte) error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
@@ -93,7 +93,7 @@ func (s *Store) ClearPINTries(owner uint32, what []byte) error {
 // shorter returns all but the newest.
 func shorter(tries []time.Time) []time.Time { return tries[:max(0, len(tries)-1)] }
 
-// changeTries writes the tries of a key and of its uid, or leaves both as they are.
+// changeTries writes the tries of a key and of its uid, or changes neither.
 func (s *Store) changeTries(owner uint32, what []byte, ofKey, ofUID []time.Time) error {
 	key, uid := triesOf(owner, what), triesOfUID(owner)
 	oldKey, oldUID := s.ledger.PINTries[key], s.ledger.PINTries[uid]
@@ -133,8 +133,9 @@ func (s *Store) PINTriesLeft(owner uint32, what []byte) int {
 	return max(0, min(MaxPINTries-ofKey, MaxPINTriesPerUID-ofUID))
 }
 
-// recent returns the tries that still count. One from the future was made before
-// the clock was set back; it counts from now on, or it would count for ever.
+// recent returns the tries that still count. A try in the future was made before the
+// clock was set back; it counts from now, since it would otherwise not expire in
+// time.
 func recent(tries []time.Time, now time.Time) []time.Time {
 	var still []time.Time
 	for _, t := range tries {

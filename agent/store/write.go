@@ -8,13 +8,13 @@ import (
 	"path/filepath"
 )
 
-// create makes a file that must not exist yet. When it fails there is none.
+// create makes a file that must not exist yet. When it fails, there is no file.
 func create(d disk, path string, data []byte) error {
 	temp := sibling(path, incoming)
 	if err := stage(d, temp, data); err != nil {
 		return err
 	}
-	// A link, because a rename would silently replace what somebody put there.
+	// A link, because a rename would silently replace a file of another program.
 	if err := d.link(temp, path); err != nil {
 		d.remove(temp)
 		return fmt.Errorf("link into place: %w", err)
@@ -30,8 +30,8 @@ func create(d disk, path string, data []byte) error {
 	return errors.Join(err, undo(d, path, d.remove(path)))
 }
 
-// replace gives an existing file new content. When it fails the file has the
-// content that it had.
+// replace gives an existing file new content. When it fails, the file has its
+// previous content.
 func replace(d disk, path string, data []byte) error {
 	temp, old := sibling(path, incoming), sibling(path, outgoing)
 	if err := stage(d, temp, data); err != nil {
@@ -57,8 +57,8 @@ func replace(d disk, path string, data []byte) error {
 	return nil
 }
 
-// discard removes a file. When it fails the file is there, as long as it could
-// be put back.
+// discard removes a file. When it fails, the file exists, unless it could not be
+// restored.
 func discard(d disk, path string) error {
 	data, err := read(d, path, MaxRecord)
 	if err != nil {
@@ -66,7 +66,7 @@ func discard(d disk, path string) error {
 	}
 	for _, left := range []string{sibling(path, incoming), sibling(path, outgoing)} {
 		if err := clear(d, left); err != nil {
-			return fmt.Errorf("remove what an interrupted write left: %w", err)
+			return fmt.Errorf("remove the leftover of an interrupted write: %w", err)
 		}
 	}
 	if err := d.remove(path); err != nil {
@@ -78,10 +78,10 @@ func discard(d disk, path string) error {
 	return nil
 }
 
-// stage writes a file that nobody looks at yet, down to the device.
+// stage writes a temporary file and syncs it to the device.
 func stage(d disk, temp string, data []byte) error {
 	if err := clear(d, temp); err != nil {
-		return fmt.Errorf("remove what an interrupted write left: %w", err)
+		return fmt.Errorf("remove the leftover of an interrupted write: %w", err)
 	}
 	f, err := d.open(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL)
 	if err != nil {
@@ -124,10 +124,10 @@ func confirm(d disk, path string, data []byte) error {
 	return nil
 }
 
-// undo ends an attempt to take a change back, whose outcome is err.
+// undo completes an attempt to undo a change, whose outcome is err.
 func undo(d disk, path string, err error) error {
 	if err != nil {
-		return fmt.Errorf("taking the change back: %w", err)
+		return fmt.Errorf("undo the change: %w", err)
 	}
 	syncDirectory(d, filepath.Dir(path)) // the first error is the one to report
 	return nil

@@ -8,19 +8,19 @@ import (
 	"time"
 )
 
-// patience is how long a call may take.
-const patience = 5 * time.Second
+// callTimeout is how long a call may take.
+const callTimeout = 5 * time.Second
 
-// grace is how long a call may take to notice that its time is over. Most do: the
-// end of ctx closes the connection that they wait for.
+// grace is how long a call may take to notice that its context has ended. Most
+// calls do: the end of ctx closes the connection that they wait for.
 const grace = 100 * time.Millisecond
 
 // errNonsense is for answers that go-keyring panics on.
-var errNonsense = errors.New("the keyring's answer makes no sense")
+var errNonsense = errors.New("the keyring's answer is malformed")
 
-// guard lets one call run at a time, each on a goroutine of its own. A call that
-// outlives its deadline is left alone; until it is over, callers are told at once,
-// so that there is never more than one such goroutine.
+// guard runs one call at a time, each on a goroutine of its own. It abandons a call
+// that outlives its deadline; until that call returns, further callers get an error
+// at once, so that there is never more than one such goroutine.
 type guard struct {
 	turn chan struct{} // holds one element while a call runs
 
@@ -29,7 +29,7 @@ type guard struct {
 }
 
 type call struct {
-	abandoned bool // its caller has gone; under the guard's mu
+	abandoned bool // its caller no longer waits; guarded by guard.mu
 }
 
 type answer struct {
@@ -39,10 +39,10 @@ type answer struct {
 
 func newGuard() guard { return guard{turn: make(chan struct{}, 1)} }
 
-// do runs f, and returns what it does, or an ErrSilent when that takes longer than
-// ctx and patience allow.
+// do runs f and returns its result, or an ErrSilent when f takes longer than ctx and
+// callTimeout allow.
 func (g *guard) do(ctx context.Context, f func(context.Context) ([]byte, error)) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	c, err := g.enter(ctx)
 	if err != nil {
@@ -68,7 +68,7 @@ func (g *guard) do(ctx context.Context, f func(context.Context) ([]byte, error))
 	}
 }
 
-// settle makes an ErrSilent of whatever the end of ctx made of an answer.
+// settle returns the answer, or an ErrSilent when the end of ctx made it an error.
 func (a answer) settle(ctx context.Context) ([]byte, error) {
 	if a.err != nil && ctx.Err() != nil {
 		return nil, silent(ctx)
@@ -76,7 +76,7 @@ func (a answer) settle(ctx context.Context) ([]byte, error) {
 	return a.value, a.err
 }
 
-// enter waits for the call before, unless nobody knows when that ends.
+// enter waits for the previous call, unless that one was abandoned.
 func (g *guard) enter(ctx context.Context) (*call, error) {
 	g.mu.Lock()
 	hangs := g.running != nil && g.running.abandoned
@@ -108,10 +108,10 @@ func (g *guard) abandon(c *call) {
 	c.abandoned = true
 }
 
-// calmly calls f, which may panic: go-keyring believes whatever comes from the bus.
+// calmly calls f, which may panic: go-keyring does not check answers from the bus.
 func calmly(ctx context.Context, f func(context.Context) ([]byte, error)) (value []byte, err error) {
 	defer func() {
-		if recover() != nil { // its text is not ours, and may hold anything
+		if recover() != nil { // its text may hold a secret
 			value, err = nil, errNonsense
 		}
 	}()

@@ -1,16 +1,16 @@
 // Package keyring keeps small secrets in the desktop's keyring: the Secret Service
 // on the person's session bus, which gnome-keyring, KWallet and KeePassXC provide.
 //
-// Start at [New]. The work is go-keyring's, behind a guard: every call has a
-// deadline, one that hangs holds up nobody else, and a keyring that is locked is
-// an error and never a dialog that pops up out of nowhere.
+// Start at [New]. go-keyring does the work, behind a guard: every call has a
+// deadline, a call that hangs blocks no other caller, and a locked keyring is an
+// error rather than an unexpected dialog.
 //
-// What it does not protect against: every program of the same user can read what
-// an unlocked keyring has, and whoever owns the name org.freedesktop.secrets on the
-// session bus is the keyring. Secrets cross that bus unencrypted (the "plain"
-// session of the Secret Service API), and go-keyring's copies of them stay in
-// memory until it is used for something else. A keyring that locks itself in the
-// few milliseconds between the question and the use does ask the person.
+// It does not protect against programs of the same user: each of them can read an
+// unlocked keyring, or take the name org.freedesktop.secrets on the session bus and
+// so be the keyring. Secrets cross that bus unencrypted (the "plain" session of the
+// Secret Service API), and go-keyring's copies of them stay in memory until that
+// memory is reused. A keyring that locks itself in the few milliseconds between the
+// check and the use does show a dialog.
 package keyring
 
 import (
@@ -22,7 +22,7 @@ import (
 	gokeyring "github.com/zalando/go-keyring"
 )
 
-// What can be asked of an error with errors.Is.
+// The errors that callers can tell apart with errors.Is.
 var (
 	// ErrNotFound: the keyring is unlocked, and has no such secret.
 	ErrNotFound = errors.New("the keyring has no such secret")
@@ -31,8 +31,8 @@ var (
 	// ErrNoService: there is no session bus, no Secret Service on it, or no default
 	// keyring in it.
 	ErrNoService = errors.New("there is no keyring")
-	// ErrSilent: the Secret Service or the bus did not answer in time, or still has not
-	// answered a call before this one.
+	// ErrSilent: the Secret Service or the bus did not answer in time, or has not yet
+	// answered an earlier call.
 	ErrSilent = errors.New("the keyring does not answer")
 )
 
@@ -44,21 +44,21 @@ const service = "holdfast"
 
 // A Keyring is the desktop's keyring. Its methods are safe for concurrent use, and
 // take 5 s at most even when ctx has no deadline. It owns godbus's shared
-// connection to the session bus (dbus.SessionBus), which go-keyring uses and which
-// is closed after each call: one process has one Keyring, and nobody else in it
-// uses that connection.
+// connection to the session bus (dbus.SessionBus), which go-keyring uses, and closes
+// it after each call: a process has one Keyring, and no other user of that
+// connection.
 type Keyring struct {
 	guard guard
 }
 
-// New returns the keyring on the session bus that DBUS_SESSION_BUS_ADDRESS names, which
-// has to be at a Unix socket. Without that variable there is no keyring: this
+// New returns the keyring on the session bus that DBUS_SESSION_BUS_ADDRESS names. The
+// address has to pass [bus.Check]. Without that variable there is no keyring: this
 // package starts no bus.
 func New() *Keyring {
 	return &Keyring{guard: newGuard()}
 }
 
-// Get returns the secret that was set under name. The caller clears it.
+// Get returns the secret stored under name. The caller clears it.
 func (k *Keyring) Get(ctx context.Context, name string) ([]byte, error) {
 	return k.do(ctx, "read from", name, func() ([]byte, error) {
 		text, err := gokeyring.Get(service, name)
@@ -69,20 +69,20 @@ func (k *Keyring) Get(ctx context.Context, name string) ([]byte, error) {
 	})
 }
 
-// Set keeps a secret of at most [MaxSecret] bytes under name, in place of the one
-// that is there.
+// Set stores a secret of at most [MaxSecret] bytes under name and replaces the one
+// stored before.
 func (k *Keyring) Set(ctx context.Context, name string, secret []byte) error {
 	if len(secret) > MaxSecret {
 		return fmt.Errorf("a secret of %d bytes is too long for the keyring", len(secret))
 	}
-	text := base64.StdEncoding.EncodeToString(secret) // what is kept is a text, whatever the bytes
+	text := base64.StdEncoding.EncodeToString(secret) // the Secret Service stores texts
 	_, err := k.do(ctx, "write to", name, func() ([]byte, error) {
 		return nil, gokeyring.Set(service, name, text)
 	})
 	return err
 }
 
-// Delete removes the secret that was set under name.
+// Delete removes the secret stored under name.
 func (k *Keyring) Delete(ctx context.Context, name string) error {
 	_, err := k.do(ctx, "delete from", name, func() ([]byte, error) {
 		return nil, gokeyring.Delete(service, name)
@@ -90,26 +90,26 @@ func (k *Keyring) Delete(ctx context.Context, name string) error {
 	return err
 }
 
-// do has the guard call go-keyring, once the keyring is known to be unlocked.
-func (k *Keyring) do(ctx context.Context, what, name string, call func() ([]byte, error)) ([]byte, error) {
+// do calls go-keyring through the guard if the keyring is unlocked.
+func (k *Keyring) do(ctx context.Context, doing, name string, call func() ([]byte, error)) ([]byte, error) {
 	value, err := k.guard.do(ctx, func(ctx context.Context) ([]byte, error) {
 		return unlocked(ctx, name, call)
 	})
 	if err != nil {
-		return nil, fmt.Errorf("%s the keyring: %w", what, known(err))
+		return nil, fmt.Errorf("%s the keyring: %w", doing, known(err))
 	}
 	return value, nil
 }
 
-// decode reads a secret's text: base64, as Set writes it. Others can have written
-// another one.
+// decode reads a secret's text: base64, as Set writes it. Other programs can write
+// there too.
 func decode(text string) ([]byte, error) {
 	if len(text) > base64.StdEncoding.EncodedLen(MaxSecret) {
-		return nil, errors.New("what is kept there is too long")
+		return nil, errors.New("the stored text is too long")
 	}
 	secret, err := base64.StdEncoding.Strict().DecodeString(text)
 	if err != nil {
-		return nil, errors.New("what is kept there was not written by holdfast") // err would show some of it
+		return nil, errors.New("the stored text was not written by holdfast") // err would show a part of it
 	}
 	return secret, nil
 }

@@ -27,18 +27,18 @@ const (
 	noObject = dbus.ObjectPath("/")
 )
 
-// unlocked runs call when the keyring is unlocked. go-keyring itself would have it
-// unlocked, with a dialog if need be, and wait for the person without an end.
+// unlocked runs call if the keyring is unlocked. go-keyring itself would unlock it,
+// with a dialog if needed, and wait for the person without a timeout.
 func unlocked(ctx context.Context, name string, call func() ([]byte, error)) ([]byte, error) {
 	address := os.Getenv("DBUS_SESSION_BUS_ADDRESS")
 	if err := bus.Check(ctx, address, uint32(os.Geteuid())); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNoService, err)
 	}
-	conn, err := dbus.SessionBus() // which go-keyring will use as well
+	conn, err := dbus.SessionBus() // the connection that go-keyring uses
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNoService, err)
 	}
-	// This ends whatever go-keyring waits for, which takes no context itself.
+	// Closing the connection ends go-keyring's calls, which take no context.
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
 	s := secretService{ctx, conn}
@@ -48,14 +48,14 @@ func unlocked(ctx context.Context, name string, call func() ([]byte, error)) ([]
 	return call()
 }
 
-// secretService asks the Secret Service what no person need be asked for.
+// secretService makes the calls of the Secret Service that show no dialog.
 type secretService struct {
 	ctx  context.Context
 	conn *dbus.Conn
 }
 
-// checkUnlocked returns ErrLocked when the collection that go-keyring uses is
-// locked, or the secret of that name in it.
+// checkUnlocked returns ErrLocked when the collection that go-keyring uses, or the
+// secret of that name in it, is locked.
 func (s secretService) checkUnlocked(name string) error {
 	collection, err := s.collection()
 	if err != nil {
@@ -65,7 +65,7 @@ func (s secretService) checkUnlocked(name string) error {
 		return err
 	}
 	var items []dbus.ObjectPath
-	attributes := map[string]string{"service": service, "username": name} // as go-keyring has them
+	attributes := map[string]string{"service": service, "username": name} // as go-keyring sets them
 	if err := s.call(collection, &items, collectionInterface+".SearchItems", attributes); err != nil {
 		return err
 	}
@@ -75,7 +75,7 @@ func (s secretService) checkUnlocked(name string) error {
 	return s.checkObject(items[0], itemInterface)
 }
 
-// collection returns the one that go-keyring uses: login, else the default.
+// collection returns the collection that go-keyring uses: login, else the default.
 func (s secretService) collection() (dbus.ObjectPath, error) {
 	var all []dbus.ObjectPath
 	if err := s.property(secretsPath, serviceInterface, "Collections", &all); err != nil {
@@ -117,7 +117,7 @@ func (s secretService) call(path dbus.ObjectPath, result any, method string, arg
 	return s.conn.Object(secrets, path).CallWithContext(s.ctx, method, 0, args...).Store(result)
 }
 
-// known says which of this package's errors an error of the bus or of go-keyring is.
+// known translates errors of the bus and of go-keyring into this package's.
 func known(err error) error {
 	var remote dbus.Error
 	switch {

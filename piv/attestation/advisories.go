@@ -8,9 +8,9 @@ import (
 
 // A Note is one fact that the owner of a YubiKey should know, and the next step.
 type Note struct {
-	Advisory      string // Yubico's number for it; empty when it is no advisory's
+	Advisory      string // Yubico's number; empty when the note is not from an advisory
 	Message, Hint string
-	Weak          bool // a new key would not be worth having: refuse to make it
+	Weak          bool // new keys would be weak: reject them
 }
 
 // An advisory is about the firmware from one version to before another.
@@ -45,9 +45,9 @@ func roca() advisory {
 
 func (a advisory) covers(f Firmware) bool { return !f.Less(a.from) && f.Less(a.before) }
 
-// Warnings returns what is known to be wrong with keys of an algorithm on a
-// YubiKey with some firmware; for the empty algorithm, with keys of any. What is
-// not a version gets a note that says so, since it was not compared.
+// Warnings returns the known flaws of keys of an algorithm, or of any algorithm for "",
+// on a YubiKey with the firmware. For a firmware that is not a version it returns a
+// note that it was not compared.
 func Warnings(firmware string, algorithm keys.Algorithm) []Note {
 	version, err := ParseFirmware(firmware)
 	if err != nil {

@@ -5,14 +5,14 @@
 // certificate for the key's public half, made by the key in slot f9, whose own
 // certificate leads to a root of Yubico's. A key that was imported gets none.
 // The format is Yubico's "PIV Attestation" (developers.yubico.com/PIV). Start at
-// [Verify]; [Genuine] has Yubico's roots, [Warnings] what is known to be wrong
-// with some firmware, and [ParseStatement] only shows what a statement says.
+// [Verify]; [Genuine] has Yubico's roots, [Warnings] the known flaws of firmware
+// versions, and [ParseStatement] shows a statement without verifying it.
 //
-// A statement has no time and no challenge in it: it proves that the key was
-// made in a genuine YubiKey and is there or nowhere, not that the YubiKey is
-// plugged in now, nor whose it is. It does not protect against a flaw in the
-// YubiKey, and it is worth what the maker's own signing keys are worth. Whoever
-// adds roots of their own trusts them as much as Yubico's.
+// A statement has no time and no challenge in it: it proves that the key was made in
+// a genuine YubiKey and exists nowhere else, not that the YubiKey is plugged in now,
+// nor whose it is. It does not protect against a flaw in the YubiKey, or a leak of the
+// maker's signing keys. Roots that an administrator adds are trusted as much as
+// Yubico's.
 package attestation
 
 import (
@@ -26,28 +26,27 @@ import (
 	"holdfast/internal/keys"
 )
 
-// What errors.Is finds in an [fault.Error] of Verify, besides its kind.
+// The causes in a [fault.Error] of Verify, for errors.Is.
 var (
-	// ErrNotGenuine: the certificate in slot f9 leads to no trusted root. That
-	// is so for a card that is not a YubiKey, and for a YubiKey whose slot f9 its
-	// owner has filled with a key of their own.
+	// ErrNotGenuine: the certificate in slot f9 leads to no trusted root: the card
+	// is not a YubiKey, or its owner has put another key into slot f9.
 	ErrNotGenuine = errors.New("no trusted root")
 
 	// ErrExpired: a certificate of the chain is not valid today.
 	ErrExpired = errors.New("outside its validity")
 
-	// ErrMismatch: the statement is genuine, and about something else.
+	// ErrMismatch: the statement is genuine, and about another key or card.
 	ErrMismatch = errors.New("not what was expected")
 
 	// ErrWeak: the private key can be computed from the public key.
 	ErrWeak = errors.New("weak key")
 )
 
-// AnyPolicy in [Expected] is for keys whose policy nothing but the statement
-// tells, as on cards with a firmware before 5.3: the caller takes it from there.
+// AnyPolicy in [Expected] is for keys whose policy is known from the statement alone,
+// as on cards with a firmware before 5.3: the caller takes it from there.
 const AnyPolicy keys.Policy = "any"
 
-// Expected is what the caller knows about the key and its card from elsewhere.
+// Expected holds the caller's own facts about the key and its card.
 // Every member is compared, so every member is needed.
 type Expected struct {
 	Public      []byte // the key: SubjectPublicKeyInfo, DER
@@ -58,20 +57,19 @@ type Expected struct {
 	Firmware    string // as the card's PIV applet reports it: 5.4.3
 }
 
-// Verify returns what a YubiKey has stated about a key if slotCert, DER, is such
-// a statement, signed by the key of f9, DER, whose chain leads to one of roots,
-// and if it says all that was expected. Otherwise it returns no statement and a
-// [fault.Error]: key-mismatch when the statement is not genuine or about
-// something else, bad-request when it is malformed or too long (4 KiB each) or
+// Verify returns a YubiKey's statement about a key if slotCert, DER, is such a
+// statement, signed by the key of f9, DER, whose chain leads to one of roots, and if
+// it agrees with want. Otherwise it returns no statement and a [fault.Error]:
+// key-mismatch when the statement is not genuine or about another key, bad-request when it is malformed or too long (4 KiB each) or
 // the expectation is incomplete, unsupported when the key is weak. Its cause is
 // one of this package's errors where these fit.
 //
-// Both certificates must be valid today, and so must those up to the root. No
-// YubiKey is shut out by that, although its certificates are never renewed:
-// Yubico's end in 2050, 2052 and 9999, and statements take their dates from f9.
+// Both certificates must be valid today, and so must those up to the root. That
+// rejects no YubiKey, although its certificates are never renewed: Yubico's end in
+// 2050, 2052 and 9999, and statements take their dates from f9.
 //
-// A statement of a YubiKey 4 may lack the serial number, which is then 0 in what
-// is returned and was not compared; the public key was.
+// A statement of a YubiKey 4 may lack the serial number, which is then 0 in the result
+// and was not compared; the public key was.
 func Verify(slotCert, f9 []byte, roots Roots, want Expected) (Statement, error) {
 	public, err := want.check()
 	if err != nil {
@@ -103,8 +101,8 @@ func Verify(slotCert, f9 []byte, roots Roots, want Expected) (Statement, error) 
 }
 
 // VerifyAttester returns an error unless f9, DER, is a certificate that Verify would
-// take for a statement's signer, valid today, whose chain leads to one of roots. It
-// tells before a key is made whether the card could prove that; the errors are
+// take for a statement's signer, valid today, whose chain leads to one of roots. So a
+// caller knows before it makes a key whether the card can prove that. The errors are
 // Verify's.
 func VerifyAttester(f9 []byte, roots Roots) error {
 	signer, err := parseSigner(f9)
@@ -118,8 +116,8 @@ func VerifyAttester(f9 []byte, roots Roots) error {
 	return err
 }
 
-// check returns the expected key in the one encoding in which [Statement] has
-// keys, or what is missing.
+// check returns the expected key in the canonical encoding of [Statement], or an error
+// for a missing member.
 func (e Expected) check() ([]byte, error) {
 	public, err := keys.ParsePublic(e.Public)
 	if err != nil {
@@ -142,7 +140,7 @@ func (e Expected) check() ([]byte, error) {
 	return x509.MarshalPKIXPublicKey(public)
 }
 
-// compare returns the first thing that said differs in.
+// compare returns the first difference between said and e.
 func (e Expected) compare(said Statement, public []byte) error {
 	switch {
 	case !bytes.Equal(said.Public, public):
@@ -172,8 +170,8 @@ func mismatch(fact, hint string) error {
 	return &fault.Error{Kind: fault.KeyMismatch, Message: fact, Hint: hint, Err: ErrMismatch}
 }
 
-// checkSound refuses keys that are genuine and yet anybody's: RSA keys of some
-// YubiKeys 4, in the slot or in f9, where they could sign any statement.
+// checkSound rejects genuine keys that can be computed by anyone: RSA keys of some
+// YubiKeys 4 (ROCA), in the slot or in f9, where they could sign any statement.
 func checkSound(said Statement, statement, signer *x509.Certificate) error {
 	if key, ok := signer.PublicKey.(*rsa.PublicKey); ok && keys.ROCA(key.N) {
 		return weak("the card's attestation key has the ROCA fingerprint (YSA-2017-01): anybody can sign for the card")

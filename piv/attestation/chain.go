@@ -9,7 +9,7 @@ import (
 	"holdfast/internal/fault"
 )
 
-// maxCertificate is how long a certificate from a card may be, in bytes: a PIV
+// maxCertificate is the size of the longest certificate from a card, in bytes: a PIV
 // data object holds less than 3 KiB.
 const maxCertificate = 4096
 
@@ -33,8 +33,8 @@ func parseSigner(f9 []byte) (*x509.Certificate, error) {
 	return parse("attestation certificate", f9)
 }
 
-// parse reads one certificate, which errors call what, and which must be valid
-// today. x509 refuses duplicate extensions and data after the end.
+// parse reads one certificate, which must be valid today; what names it in errors.
+// x509 rejects duplicate extensions and data after the end.
 func parse(what string, der []byte) (*x509.Certificate, error) {
 	if len(der) > maxCertificate {
 		return nil, malformed(fmt.Sprintf("the card's %s has %d bytes, more than %d", what, len(der), maxCertificate), nil)
@@ -57,9 +57,9 @@ func malformed(fact string, cause error) error {
 // signed this one, and both are valid today.
 //
 // This is not left to x509.Certificate.Verify, with the statement as leaf and f9
-// as intermediate: the certificates of YubiKeys 4 do not say that they are an
-// authority's, and the U2F root allows nothing below them (path length 0).
-// Making up for it would mean to change certificates after they were read.
+// as intermediate: the certificates of YubiKeys 4 are not marked as an
+// authority's, and the U2F root allows none below them (path length 0). Verify could
+// accept them only if certificates were changed after they were read.
 func checkSigned(statement, signer *x509.Certificate) error {
 	if err := inForce("the card's statement", statement); err != nil {
 		return err
@@ -95,10 +95,10 @@ func otherSigner(cause error) error {
 	}
 }
 
-// maySign reports whether f9's key is there to sign statements. The certificates
-// of YubiKeys 4 lack basic constraints, which RFC 5280, section 4.2.1.9, wants
-// of an authority; those are told from U2F's, of the same root, by the firmware
-// extension for PIV.
+// maySign reports whether f9's key is meant to sign statements. The certificates of
+// YubiKeys 4 lack basic constraints, which RFC 5280, section 4.2.1.9, requires of an
+// authority. The firmware extension for PIV distinguishes them from U2F's
+// certificates of the same root.
 func maySign(f9 *x509.Certificate) bool {
 	if f9.KeyUsage != 0 && f9.KeyUsage&x509.KeyUsageCertSign == 0 {
 		return false
@@ -116,8 +116,8 @@ func (r Roots) lead(f9 *x509.Certificate) (string, error) {
 	if err == nil {
 		return top(chains[0]).Subject.String(), nil
 	}
-	// x509 does not tell an authority that has expired from one that is unknown.
-	// Where there was a chain when f9 was made, it is said which has.
+	// x509 does not distinguish an expired authority from an unknown one. If there
+	// was a chain when f9 was made, the error names the expired one.
 	if chains, err := f9.Verify(r.options(f9.NotBefore)); err == nil {
 		for _, authority := range chains[0][1:] {
 			if err := inForce(fmt.Sprintf("the authority %.80q", authority.Subject), authority); err != nil {
@@ -141,7 +141,7 @@ func notGenuine(fact string, cause error) error {
 	}
 }
 
-// inForce returns an error unless cert, called what, is valid now.
+// inForce returns an error unless cert is valid now; what names it in the error.
 func inForce(what string, cert *x509.Certificate) error {
 	now, fact := time.Now(), ""
 	switch {

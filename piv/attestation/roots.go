@@ -12,14 +12,14 @@ import (
 )
 
 // Yubico's roots, one for each generation: PIV Root CA 263751, the U2F Root CA
-// 457200631 that some YubiKeys 4 of before mid-2017 and of 2018 lead to, and
-// Attestation Root 1 of firmware 5.7.4 and later. The first has an older
-// certificate too, with the same name and key, which this one stands for.
+// 457200631 of some YubiKeys 4 from before mid-2017 and from 2018, and Attestation
+// Root 1 of firmware 5.7.4 and later. The first also has an older certificate, with
+// the same name and key.
 //
 //go:embed certs/roots.pem
 var genuineRoots []byte
 
-// What is between Attestation Root 1 and slot f9. The cards do not hold it.
+// The certificates between Attestation Root 1 and slot f9, which cards do not hold.
 //
 //go:embed certs/intermediates.pem
 var genuineIntermediates []byte
@@ -41,10 +41,10 @@ func Genuine() Roots {
 	return r
 }
 
-// With returns r and the certificates of file, PEM, all of which are trusted
-// like Yubico's: for YubiKeys whose slot f9 has a certificate of their owner's.
-// It is a bad-request [fault.Error] when the file holds anything else than
-// authorities' certificates, none, or more than 16.
+// With returns r and the certificates of file, PEM, all of which are trusted like
+// Yubico's: for YubiKeys whose slot f9 has a certificate of their owner's. It returns
+// a bad-request [fault.Error] when the file holds none, more than 16, or anything but
+// authorities' certificates.
 func (r Roots) With(file []byte) (Roots, error) {
 	if len(file) > MaxRootsFile {
 		return Roots{}, badRoots(fmt.Sprintf("a file of %d bytes is too long for roots", len(file)), nil)
@@ -63,9 +63,9 @@ func (r Roots) With(file []byte) (Roots, error) {
 	return all, nil
 }
 
-// authorities reads the certificates of a file. pem.Decode passes over blocks
-// that it cannot read, and a root that is silently missing is found much later:
-// hence the count.
+// authorities reads the certificates of a file. It counts the blocks, because
+// pem.Decode skips those that it cannot read, and a missing root would be noticed much
+// later.
 func authorities(file []byte) ([]*x509.Certificate, error) {
 	var list []*x509.Certificate
 	begun := bytes.Count(file, []byte("-----BEGIN"))
@@ -107,8 +107,8 @@ func badRoots(fact string, cause error) error {
 	}
 }
 
-// options has x509 look for a chain to one of the roots. A pool that is nil
-// would mean the roots of the machine's web browsers.
+// options makes x509 search a chain to one of the roots. A nil pool would mean the
+// machine's own roots.
 func (r Roots) options(at time.Time) x509.VerifyOptions {
 	if r.trusted == nil {
 		r.trusted = x509.NewCertPool()

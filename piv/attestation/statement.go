@@ -11,27 +11,27 @@ import (
 	"holdfast/internal/keys"
 )
 
-// A Statement is what a YubiKey says about a key that it made.
+// A Statement is a YubiKey's statement about a key that it made.
 type Statement struct {
 	Public      []byte // SubjectPublicKeyInfo, DER, as x509.MarshalPKIXPublicKey writes it
-	Serial      uint32 // of the YubiKey; 0 when a YubiKey 4 does not say
+	Serial      uint32 // of the YubiKey; 0 when a YubiKey 4 omits it
 	Slot        string // 9a, 9c, 9d, 9e, 82 to 95
 	PINPolicy   keys.Policy
 	TouchPolicy keys.Policy
 	Firmware    Firmware
-	FormFactor  FormFactor // 0 when a YubiKey 4 does not say
+	FormFactor  FormFactor // 0 when a YubiKey 4 omits it
 	FIPS        bool       // certified after FIPS 140
-	Root        string     // the subject of the root that it leads to; empty in what [ParseStatement] returns
+	Root        string     // the subject of the root that it leads to; empty in the result of [ParseStatement]
 }
 
-// The policies of YubiKeys with a fingerprint reader, which keys are not made
-// with here: the PIN or a finger.
+// The policies of YubiKeys with a fingerprint reader, the PIN or a finger, which
+// holdfast's keys do not have.
 const (
 	PolicyMatchOnce   keys.Policy = "match-once"
 	PolicyMatchAlways keys.Policy = "match-always"
 )
 
-// A FormFactor is a YubiKey's shape, as it says itself.
+// A FormFactor is a YubiKey's shape, as it reports it.
 type FormFactor uint8
 
 // String returns the shape's name.
@@ -45,7 +45,7 @@ func (f FormFactor) String() string {
 	return "unknown"
 }
 
-// subject is the statement's common name, but for the slot.
+// subject is the statement's common name without the slot.
 const subject = "YubiKey PIV Attestation "
 
 // The last arcs of Yubico's extensions, 1.3.6.1.4.1.41482.3.n ("PIV Attestation",
@@ -71,8 +71,8 @@ func extensionOf(cert *x509.Certificate, n int) (value []byte, found bool) {
 	return nil, false
 }
 
-// ParseStatement reads a statement, DER, of at most 4 KiB, to show what it says.
-// It verifies nothing, not even who signed it. An [fault.Error] is bad-request.
+// ParseStatement reads a statement, DER, of at most 4 KiB, to show its content. It
+// verifies nothing, not even the signature. Its [fault.Error] is bad-request.
 func ParseStatement(der []byte) (Statement, error) {
 	cert, err := parse("statement", der)
 	if err != nil {
@@ -134,8 +134,8 @@ func readSerial(s *Statement, cert *x509.Certificate) error {
 	return nil
 }
 
-// mayLackSerial reports whether the statement need not have a serial number:
-// among those of YubiKeys 4 that are published there are both kinds.
+// mayLackSerial reports whether the statement may omit the serial number: published
+// statements of YubiKeys 4 exist with and without it.
 func (s Statement) mayLackSerial() bool { return s.Serial == 0 && s.Firmware.Less(Firmware{Major: 5}) }
 
 func readPolicies(s *Statement, cert *x509.Certificate) error {

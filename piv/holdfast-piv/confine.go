@@ -11,9 +11,8 @@ import (
 // machines are the processors for which confine knows the kernel's name.
 var machines = map[string]uint32{"amd64": unix.AUDIT_ARCH_X86_64, "arm64": unix.AUDIT_ARCH_AARCH64}
 
-// forbidden lists system calls that neither this program nor libpcsclite makes:
-// other programs are started and looked into by them, and the last one would make
-// sockets behind the filter's back.
+// forbidden lists system calls that neither this program nor libpcsclite makes. They
+// start or inspect other programs; the last one would make sockets past the filter.
 var forbidden = []uint32{
 	unix.SYS_EXECVE, unix.SYS_EXECVEAT, unix.SYS_PTRACE,
 	unix.SYS_PROCESS_VM_READV, unix.SYS_PROCESS_VM_WRITEV, unix.SYS_IO_URING_SETUP,
@@ -22,18 +21,17 @@ var forbidden = []uint32{
 // x32 marks system calls of amd64's other interface, which has numbers of its own.
 const x32 = 0x40000000
 
-// Where the kernel has what a filter looks at (struct seccomp_data).
+// Offsets in the data of a filter (struct seccomp_data).
 const (
 	offsetNumber  = 0
 	offsetMachine = 4
 	offsetFirst   = 16 // the first argument's lower half: both machines are little-endian
 )
 
-// confine takes from all threads, for ever, what a fault in the code next to the
-// card could be used for: starting programs, and sockets that lead off the
-// machine. It needs the calling thread to have given up new privileges, and has
-// the others give them up. On other machines than the two it does nothing: what it
-// does is a second line.
+// confine permanently forbids all threads what an exploited flaw in the code next to
+// the card would need: starting programs, and sockets that lead off the machine. The
+// calling thread must have set no_new_privs; confine sets it for the others. On other
+// processors than the two it does nothing: it is a second line of defence.
 func confine() error {
 	machine, ok := machines[runtime.GOARCH]
 	if !ok {
@@ -51,7 +49,7 @@ func confine() error {
 	return nil
 }
 
-// rules is the filter. Jumps count the instructions that they pass over.
+// rules returns the filter. Jumps count the instructions that they skip.
 func rules(machine uint32) []unix.SockFilter {
 	const (
 		load  = unix.BPF_LD | unix.BPF_W | unix.BPF_ABS

@@ -101,7 +101,7 @@ func TestPanic(t *testing.T) {
 	// proved; then it is piv-go that asks.
 	d.card.Order(pivcard.Answer([]byte{0x01, 0x90, 0x00}).At(pivcard.GetMetadata).Nth(6))
 	e := d.fails(r, fault.DeviceFailed)
-	if !strings.Contains(e.Message, "makes no sense") {
+	if !strings.Contains(e.Message, "is malformed") {
 		t.Errorf("%+v", e)
 	}
 	if code := d.ended(); code != 1 {

@@ -1,17 +1,17 @@
-// Command holdfast-piv is the child of holdfast-agent that speaks to PIV cards.
-// It owns PC/SC, whose calls can hang and whose libraries can crash, and it is the
-// one place where a card's PIN is kept. The agent kills it when it must.
+// Command holdfast-piv is the child of holdfast-agent that speaks to PIV cards. It
+// owns PC/SC, whose calls can hang and whose libraries can crash, and only it keeps a
+// card's PIN. The agent can kill it at any time.
 //
-// It takes no arguments but --version, and is of use to the agent alone: requests
-// come in on standard input as package piv/wire has them, replies go out on
-// standard output, and what is left to say goes to standard error. It ends with
-// its standard input.
+// It takes no arguments but --version, and only the agent uses it. It reads requests
+// of package piv/wire on standard input, writes replies to standard output and log
+// messages to standard error, and ends with its standard input.
 //
-// A PIN is wiped where this program holds it. What the decoding of a request leaves
-// behind in memory until that is used again is not: it protects the process from
-// others of its user, and not from root.
+// It wipes its copies of a PIN, except those that the decoding of a request leaves in
+// memory until the memory is reused. It protects its memory from other processes of
+// its user, and not from root.
 //
-// Package card does the work; the files here read requests and keep the time.
+// Start at package card, which does the work. The files here read requests and handle
+// timeouts.
 package main
 
 import (
@@ -30,8 +30,8 @@ func main() {
 	os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
 
-// run returns the exit code: 0 when the agent has gone or asked for the version,
-// 1 when the work cannot go on, 2 when it was started wrongly.
+// run returns the exit code: 0 when the agent has ended or with --version, 1 after a
+// failure, 2 for wrong arguments.
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	if len(args) == 1 && args[0] == "--version" {
 		fmt.Fprintln(stdout, fullVersion())
@@ -49,9 +49,9 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	return 0
 }
 
-// serve gives up what it does not need, and then answers requests.
+// serve drops the privileges that it does not need, and then answers requests.
 func serve(stdin io.Reader, stdout, stderr io.Writer) error {
-	runtime.LockOSThread() // the first three are about this thread, or begin with it
+	runtime.LockOSThread() // the first three calls apply to this thread, or start with it
 	if err := guard.HardenProcess(); err != nil {
 		return err
 	}

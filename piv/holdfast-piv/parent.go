@@ -8,13 +8,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// watchParent returns a channel that is closed when the agent has ended. Its end
-// ends the standard input too, but another program that the agent was starting
-// just then could still hold it open.
+// watchParent returns a channel that is closed when the agent has ended. That also
+// ends the standard input, unless another program that the agent was starting at that
+// moment still holds it open.
 //
-// The kernel tells of the thread that started this process, which may end long
-// before the agent does. Hence a signal that can be looked into, and not SIGKILL.
-// The calling goroutine must be locked to its thread, and stay: the kernel tells that one.
+// The kernel sends the signal when the thread that started this process ends, which
+// may be long before the agent does. So it is a signal that can be checked, and not
+// SIGKILL. The calling goroutine must stay locked to its thread, which receives it.
 func watchParent() (<-chan struct{}, error) {
 	parent, heard, gone := os.Getppid(), make(chan os.Signal, 1), make(chan struct{})
 	signal.Notify(heard, unix.SIGUSR1)

@@ -11,36 +11,36 @@ import (
 	"holdfast/piv/wire"
 )
 
-// idle is how long the card is kept after the last request: another one often
-// follows, and other programs want it too.
+// idle is how long the connection stays open after the last request: another request
+// often follows, and other programs need the card too.
 const idle = 2 * time.Second
 
-// A service answers requests. One goroutine reads them, and answers those that
-// need no card; one works with the card. Neither waits for the other, so that the
-// end of the input ends the process while the card hangs.
+// A service answers requests. One goroutine reads them and answers those that need no
+// card; another one works with the card. Neither waits for the other, so that the end
+// of the input ends the process also while the card hangs.
 type service struct {
 	in    io.Reader
 	vault *vault.Vault
 	card  *card.Session // the worker's
 
-	orphaned <-chan struct{} // closed when the agent is no more
+	orphaned <-chan struct{} // closed when the agent has ended
 
 	writing sync.Mutex
 	out     io.Writer
 }
 
-// errOrder is a backend that does not wait for its reply.
+// errOrder is the error for a backend that does not wait for its reply.
 var errOrder = errors.New("a request came before the last one was answered")
 
-// moment is how long the card may take to forget the PIN when the input has ended.
-// It is reset all the same when this process is gone.
+// moment is how long the card may take to forget the PIN after the input has ended.
+// pcscd resets the card in any case when this process ends.
 const moment = 500 * time.Millisecond
 
-// run returns nil when the agent has gone, and otherwise why there is no more to
-// be done.
+// run returns nil when the agent has ended, and otherwise the failure that ends the
+// process.
 func (s *service) run() error {
 	work, locked, stop := make(chan *wire.Request), make(chan struct{}, 1), make(chan struct{})
-	busy := make(chan struct{}, 1) // holds one while a request is under way
+	busy := make(chan struct{}, 1) // holds one token while a request is in flight
 	over, worked := make(chan error, 1), make(chan error, 1)
 	go func() { over <- s.read(work, locked, busy) }()
 	go func() { worked <- s.work(work, locked, stop, busy) }()
@@ -62,8 +62,8 @@ func (s *service) run() error {
 	return err
 }
 
-// read hands requests to the worker. Lock is not among them: it must not wait for
-// a card.
+// read passes requests to the worker, except for Lock, which must not wait for a
+// card.
 func (s *service) read(work chan<- *wire.Request, locked chan<- struct{}, busy chan<- struct{}) error {
 	for {
 		r := new(wire.Request)
@@ -93,8 +93,8 @@ func (s *service) read(work chan<- *wire.Request, locked chan<- struct{}, busy c
 	}
 }
 
-// work runs requests, and lets go of the card when there are none for a while, or
-// when something was locked, or stop is closed.
+// work runs requests. It releases the card when there are none for a while, after a
+// lock, and when stop is closed.
 func (s *service) work(work <-chan *wire.Request, locked, stop, busy <-chan struct{}) error {
 	quiet := time.NewTimer(idle)
 	for {

@@ -8,8 +8,7 @@ import (
 // version is set by the build: -ldflags "-X main.version=v0.1.0".
 var version string
 
-// fullVersion says which release this is, or from which commit, and built by
-// which Go.
+// fullVersion returns the release or commit, and the version of Go.
 func fullVersion() string {
 	v := version
 	if info, ok := debug.ReadBuildInfo(); ok && v == "" {

@@ -8,10 +8,10 @@ import (
 	"holdfast/piv/wire"
 )
 
-// longestWatch bounds one wait for a change, whatever was asked.
+// longestWatch bounds one wait for a change.
 const longestWatch = 10 * time.Minute
 
-// watch answers which readers there are, when they are not those known any more.
+// watch replies with the readers once they differ from the known ones.
 func watch(r *wire.Request) *wire.Reply {
 	known := make([]pcsc.Reader, len(r.Known))
 	for i, k := range r.Known {

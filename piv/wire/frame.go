@@ -12,8 +12,7 @@ import (
 const MaxFrame = 256 << 10
 
 // Write sends v as one message: four bytes of length, big-endian, then that many
-// bytes of JSON. What it made in memory is cleared afterwards: a request may hold
-// a PIN.
+// bytes of JSON. It clears its buffers afterwards: a request may hold a PIN.
 func Write(w io.Writer, v any) error {
 	body, err := json.Marshal(v)
 	if err != nil {
@@ -29,8 +28,8 @@ func Write(w io.Writer, v any) error {
 	return err
 }
 
-// Read reads one message into v, and not a byte more. It refuses a length over
-// [MaxFrame] before it makes room for it, and members that v does not have. At the
+// Read reads one message into v, and not a byte more. It rejects a length over
+// [MaxFrame] before it allocates memory, and members that v does not have. At the
 // end of the stream between messages it returns io.EOF.
 func Read(r io.Reader, v any) error {
 	var head [4]byte

@@ -24,7 +24,7 @@ func strict(body []byte, v any) error {
 	return nil
 }
 
-// FromError makes err ready for its way to the backend. What is no fault.Error is
+// FromError returns the reply's form of err. An error that is no fault.Error becomes
 // Internal, with its text: both ends are ours, and the text goes to the log.
 func FromError(err error) *Error {
 	if err == nil {
@@ -40,8 +40,8 @@ func FromError(err error) *Error {
 	return &Error{Kind: fault.Internal, Message: err.Error()}
 }
 
-// Leaves adds to e what it has left on the card: "a new key is", or may be, in the
-// slot.
+// Leaves adds to e the key that stays on the card: what is "a new key is" or "a new
+// key may be".
 func (e *Error) Leaves(what, slot string, serial uint32) {
 	e.Message = fmt.Sprintf("%s; %s in slot %s of card %d", e.Message, what, slot, serial)
 	e.Hint, e.Next = "", fault.Next{Do: fault.Adopt, Slot: slot, Card: serial}

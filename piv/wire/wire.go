@@ -1,15 +1,15 @@
-// Package wire is what the agent's PIV backend and its child, holdfast-piv, say
-// to each other over the child's standard input and output. The child owns the
-// connection to the card, and everything in it can hang, crash or talk nonsense:
-// the backend bounds what it reads, and kills it.
+// Package wire is the protocol between the agent's PIV backend and its child,
+// holdfast-piv, over the child's standard input and output. The child owns the
+// connection to the card, and can hang, crash or send malformed messages: the backend
+// bounds its input, and kills the child.
 //
 // Start at [Request]. Each message is a length and that many bytes of JSON; see
-// [Write] and [Read]. The backend sends one request at a time and waits for the
-// reply with its number, with one exception: a [Lock] is answered at once, also
-// while another request waits for the card.
+// [Write] and [Read]. The backend sends one request at a time and waits for the reply
+// with its number, with one exception: a [Lock] is answered at once, also while
+// another request waits for the card.
 //
-// A child does one of two jobs for its whole life, and its first request decides
-// which: it watches the readers ([Readers]), or it holds one card.
+// A child does one of two jobs until it ends, and its first request decides which: it
+// watches the readers ([Readers]), or it holds one card.
 package wire
 
 import (
@@ -19,29 +19,29 @@ import (
 	"holdfast/internal/keys"
 )
 
-// An Op is what a request asks for.
+// An Op is the operation of a request.
 type Op string
 
-// The operations. All but Readers and Lock concern the card that Request.Reader
-// and Request.Serial name: a child that finds another serial number answers
-// key-mismatch before it does anything else, and sends that card no PIN.
+// The operations. All but Readers and Lock concern the card that Request.Reader and
+// Request.Serial name. A child that finds another serial number answers key-mismatch
+// first, and sends that card no PIN.
 const (
-	Readers     Op = "readers"     // which readers there are and whether a card is in them, when that is not Request.Known any more, or after Request.Wait
-	Identify    Op = "identify"    // the serial number and firmware of the card in Request.Reader, whatever Serial says
-	Inspect     Op = "inspect"     // everything about the card: Reply.Card
-	Slot        Op = "slot"        // one slot, and with Attest its attestation: Reply.Slot, Reply.Attestation, Reply.Tries; with a PIN, proves that first and keeps nothing of it; without a slot, no more than that
+	Readers     Op = "readers"     // the readers and whether a card is in each, once that differs from Request.Known, or after Request.Wait
+	Identify    Op = "identify"    // the serial number and firmware of the card in Request.Reader; Serial is ignored
+	Inspect     Op = "inspect"     // the whole card: Reply.Card
+	Slot        Op = "slot"        // one slot, and with Attest its attestation: Reply.Slot, Reply.Attestation, Reply.Tries; with a PIN, proves it first and does not keep it; without a slot, does only that
 	Generate    Op = "generate"    // make a key in Request.Slot: Reply.Slot, Reply.Attestation
 	Sign        Op = "sign"        // sign Digest with the key in Slot, whose public key must be Public: Reply.Signature
 	Unlock      Op = "unlock"      // prove PIN and keep it for Slot and Public until Until
 	Lock        Op = "lock"        // forget the PIN kept for Slot, or all when it is empty
 	Certificate Op = "certificate" // put Certificate into Slot
-	SetUp       Op = "set-up"      // ManagementKey to one that the card keeps, OldPUK to PUK, Old to PIN; may be asked for again wherever it was cut off
+	SetUp       Op = "set-up"      // ManagementKey to one that the card keeps, OldPUK to PUK, Old to PIN; may be repeated after an interruption at any point
 	ChangePIN   Op = "change-pin"  // Old to New
 	ChangePUK   Op = "change-puk"  // the same with PUKs
 	Unblock     Op = "unblock"     // Old is the PUK, New the PIN
 )
 
-// A Request asks the child for one thing.
+// A Request asks the child for one operation.
 type Request struct {
 	ID     uint64 `json:"id"`
 	Op     Op     `json:"op"`
@@ -79,8 +79,8 @@ func (r *Request) Wipe() {
 	}
 }
 
-// A Reply answers the request with its ID: with an Error, or with what the
-// operation gives.
+// A Reply answers the request with its ID: with an Error, or with the operation's
+// results.
 type Reply struct {
 	ID    uint64 `json:"id"`
 	Error *Error `json:"error,omitempty"`
@@ -93,19 +93,18 @@ type Reply struct {
 	Attestation [][]byte       `json:"attestation,omitempty"` // the slot's certificate, then f9's; DER; absent when the card cannot attest
 	Signature   []byte         `json:"signature,omitempty"`   // ECDSA as ASN.1 DER
 	Attester    []byte         `json:"attester,omitempty"`    // with Inspect: f9's certificate, DER; absent when the card cannot attest
-	Tries       *int           `json:"tries,omitempty"`       // with Slot: how many wrong PINs the card still takes, when it can tell
+	Tries       *int           `json:"tries,omitempty"`       // with Slot: PIN tries left, if known
 }
 
-// Reader is one reader as pcscd sees it.
+// Reader is one reader as pcscd reports it.
 type Reader struct {
 	Name    string `json:"name"`
 	Present bool   `json:"present"` // a card is in it
-	Changes uint32 `json:"changes"` // counts cards that came and went
-	InUse   bool   `json:"inUse"`   // some program holds the card; Readers does not wait for this
+	Changes uint32 `json:"changes"` // counts insertions and removals
+	InUse   bool   `json:"inUse"`   // some program holds the card; a change of it does not end a wait
 }
 
-// Error is a fault.Error on its way, and how many tries of the PIN are left when
-// that was learned.
+// Error is a fault.Error in a reply, with the PIN tries left if known.
 type Error struct {
 	Kind         fault.Kind `json:"kind"`
 	Message      string     `json:"message"`

@@ -32,14 +32,14 @@ func (s *Session) certificate(r *wire.Request, _ *wire.Reply) error {
 	if err != nil {
 		return err
 	}
-	clear(management) // to have proved it is enough
+	clear(management) // the card has accepted it
 	return put(s.raw, slot.Object, certificateObject(r.Certificate))
 }
 
 // maxCertificate is more than any card takes in one object.
 const maxCertificate = 8 << 10
 
-// suits refuses what is no certificate of the request's key.
+// suits rejects a certificate that is not valid or is for another key.
 func suits(r *wire.Request) error {
 	if len(r.Certificate) > maxCertificate {
 		return &fault.Error{Kind: fault.BadRequest, Message: fmt.Sprintf("a certificate of %d bytes does not fit on a card", len(r.Certificate))}
@@ -61,7 +61,7 @@ func certificateObject(der []byte) []byte {
 	return append(append(tlv(0x70, der), tlv(0x71, []byte{0})...), tlv(0xfe, nil)...)
 }
 
-// reopen proves a PIN that was right before, unless this connection has seen it.
+// reopen proves a PIN that was right before, unless it was proved on this connection.
 func (s *Session) reopen(pin []byte) error {
 	switch {
 	case s.verified:
@@ -69,5 +69,5 @@ func (s *Session) reopen(pin []byte) error {
 	case s.counted:
 		return s.login(pin)
 	}
-	return s.verify(pin) // somebody may have changed the PIN while the card was let go
+	return s.verify(pin) // another program may have changed the PIN meanwhile
 }

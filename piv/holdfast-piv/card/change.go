@@ -42,8 +42,8 @@ func (s *Session) unblock(r *wire.Request, _ *wire.Reply) error {
 	return s.replace(insResetRetry, refPUK, refPIN, r.Old, r.New)
 }
 
-// replace sends a command that proves one secret and replaces another or the same.
-// What is kept of the PIN is of no use afterwards.
+// replace sends a command that proves one secret and replaces it or another one. It
+// drops the PIN that is kept.
 func (s *Session) replace(ins, proved, target byte, old, new []byte) error {
 	data := padded(old, new)
 	defer clear(data)
@@ -64,11 +64,10 @@ func (s *Session) replace(ins, proved, target byte, old, new []byte) error {
 	return nil
 }
 
-// factoryValues are what a card is delivered with.
+// factoryValues are the secrets of a new card.
 var factoryValues = map[byte]string{refPIN: piv.DefaultPIN, refPUK: piv.DefaultPUK}
 
-// acceptable refuses what can be no PIN or PUK, or is the one that everybody
-// knows.
+// acceptable rejects values that cannot be a PIN or PUK, and the factory's.
 func (s *Session) acceptable(ref byte, new []byte) error {
 	if err := keys.CheckCardPIN(new); err != nil {
 		return err

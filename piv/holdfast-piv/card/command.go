@@ -18,7 +18,7 @@ const (
 	insSetManagementKey = 0xff
 )
 
-// References of what can be proved to the card.
+// References of the secrets that are proved to the card.
 const (
 	refPIN        = 0x80
 	refPUK        = 0x81
@@ -33,8 +33,8 @@ type transmitter interface {
 }
 
 // send sends a command, in a chain when its data is longer than 255 bytes
-// (ISO 7816-4, section 5.3.3), and returns the answer's data. What was sent is
-// cleared: it may hold a PIN. A status other than 9000 is a statusError.
+// (ISO 7816-4, section 5.3.3), and returns the answer's data. It clears data, which
+// may hold a PIN. A status other than 9000 is a statusError.
 func send(t transmitter, ins, p1, p2 byte, data []byte) ([]byte, error) {
 	for {
 		part := data[:min(len(data), 255)]

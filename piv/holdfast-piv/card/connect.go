@@ -51,8 +51,8 @@ func leaks(reader string, err error) bool {
 	return false
 }
 
-// arrived locks what was unlocked when the reader is another one, or a card was
-// taken out of it, since the last connection: that card may be anywhere by now.
+// arrived locks the keys when the reader is another one, or a card was removed from
+// it, since the last connection: that card may be anywhere by now.
 func (s *Session) arrived(reader string) error {
 	now, err := pcsc.Readers()
 	if err != nil {
@@ -79,8 +79,8 @@ func find(all []pcsc.Reader, name string) pcsc.Reader {
 	return pcsc.Reader{}
 }
 
-// notPIV names the refusal of a card of another kind. Other errors stay as they
-// are.
+// notPIV translates the error of a card that is no PIV card. It does not change other
+// errors.
 func notPIV(reader string, err error) error {
 	status, _ := statusOf(err)
 	if status != statusNotFound && status != statusNoInstruction && status != statusNoClass {

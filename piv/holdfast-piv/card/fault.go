@@ -10,8 +10,8 @@ import (
 	"holdfast/piv/wire"
 )
 
-// fault names what went wrong, and lets go of a connection that is of no more
-// use. What is named already stays as it is.
+// fault translates err into a fault, and releases the connection when it cannot be
+// used any more. It does not change errors that are faults already.
 func (s *Session) fault(err error) error {
 	var named *wire.Error
 	if _, ok := fault.AsError(err); ok || errors.As(err, &named) {
@@ -19,11 +19,11 @@ func (s *Session) fault(err error) error {
 	}
 	code, ok := codeOf(err)
 	if !ok && s.yk != nil {
-		// piv-go drops the code of some errors, but the connection remembers.
+		// piv-go drops the code of some errors, but the connection still has it.
 		code, ok = codeOf(s.raw.State())
 	}
 	if ok {
-		s.Release() // the card may be there still, with its PIN verified
+		s.Release() // the card may still be there, with its PIN verified
 		return s.gone(code, err)
 	}
 	if status, ok := statusOf(err); ok {
@@ -33,12 +33,11 @@ func (s *Session) fault(err error) error {
 		s.drop()
 		return s.gone(pcsc.RemovedCard, err)
 	}
-	s.Release() // who knows where the two stand
-	return &fault.Error{Kind: fault.DeviceFailed, Message: "the card's answer makes no sense", Err: err}
+	s.Release() // piv-go's and the card's states may differ
+	return &fault.Error{Kind: fault.DeviceFailed, Message: "the card's answer is malformed", Err: err}
 }
 
-// gone is the fault of a connection that is no more. A card that was taken out
-// takes the PIN along.
+// gone is the fault of a lost connection. When the card was removed, it locks the keys.
 func (s *Session) gone(code pcsc.Code, err error) error {
 	if (code == pcsc.NotTransacted || code == pcsc.CommError) && s.away() {
 		code = pcsc.RemovedCard
@@ -49,12 +48,12 @@ func (s *Session) gone(code pcsc.Code, err error) error {
 	return readerFault(s.reader, code, err)
 }
 
-// shortly is how long pcscd may take to notice that a card has gone: it looks
-// every 400 ms where the reader does not tell it.
+// shortly is how long pcscd may take to notice a removed card: it polls readers that
+// send no events every 400 ms.
 const shortly = 600 * time.Millisecond
 
-// away reports whether the card, or its reader, was taken away. A command that
-// was under way then may have failed in any manner.
+// away reports whether the card or its reader was removed. A command that was in
+// flight then may have failed with any error.
 func (s *Session) away() bool {
 	now, err := pcsc.Watch(s.known, shortly)
 	if err != nil {
@@ -64,7 +63,7 @@ func (s *Session) away() bool {
 	return !is.Present || is.Changes != was.Changes
 }
 
-// Fault names an error of package pcsc. The reader may be empty.
+// Fault translates an error of package pcsc. The reader may be empty.
 func Fault(reader string, err error) error {
 	if code, ok := codeOf(err); ok {
 		return readerFault(reader, code, err)
@@ -72,7 +71,7 @@ func Fault(reader string, err error) error {
 	if status, ok := statusOf(err); ok {
 		return answered(status)
 	}
-	return &fault.Error{Kind: fault.DeviceFailed, Message: "the card's answer makes no sense", Err: err}
+	return &fault.Error{Kind: fault.DeviceFailed, Message: "the card's answer is malformed", Err: err}
 }
 
 const reinsert = "take the card out and put it in again"
@@ -104,11 +103,11 @@ func readerFault(reader string, code pcsc.Code, err error) error {
 	return e
 }
 
-// answered is the fault of a status word that nobody expected.
+// answered is the fault of an unexpected status word.
 func answered(status uint16) error {
 	e := &fault.Error{Kind: fault.DeviceFailed, Message: "the card answers " + hex4(status)}
 	if status == statusNoSpace {
-		e.Message, e.Hint = "there is no room on the card", "remove what it need not hold"
+		e.Message, e.Hint = "there is no room on the card", "remove certificates or objects that are not needed"
 	}
 	return e
 }

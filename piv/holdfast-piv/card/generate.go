@@ -13,7 +13,7 @@ import (
 	"holdfast/piv/wire"
 )
 
-// generate makes a key in a slot, and returns what the card says of it.
+// generate makes a key in a slot, and returns the card's description of it.
 func (s *Session) generate(r *wire.Request, reply *wire.Reply) error {
 	slot, err := slotOf(r.Slot)
 	if err != nil {
@@ -47,7 +47,7 @@ func (s *Session) generate(r *wire.Request, reply *wire.Reply) error {
 	return nil
 }
 
-// options checks what is asked for against what the firmware can.
+// options checks that the firmware supports the request.
 func (s *Session) options(r *wire.Request) (piv.Key, error) {
 	algorithm, ok := map[string]piv.Algorithm{
 		"ES256/0": piv.AlgorithmEC256, "ES384/0": piv.AlgorithmEC384, "RS256/0": piv.AlgorithmRSA2048,
@@ -92,7 +92,7 @@ func touchPolicyOf(p keys.Policy) piv.TouchPolicy {
 	return 0
 }
 
-// vacant refuses to destroy what is in the slot, unless that was asked for.
+// vacant rejects a slot that is not empty, unless overwrite is set.
 func (s *Session) vacant(slot piv.Slot, overwrite bool) error {
 	if overwrite {
 		return nil
@@ -104,7 +104,7 @@ func (s *Session) vacant(slot piv.Slot, overwrite bool) error {
 	if found == nil && s.since(5, 3, 0) {
 		return nil
 	}
-	if found == nil { // a key that was imported and has no certificate cannot be seen
+	if found == nil { // an imported key without a certificate is not visible
 		return &fault.Error{Kind: fault.BadRequest, Message: fmt.Sprintf("card %d, of firmware %s, cannot tell whether slot %v is empty", s.serial, s.version(), slot),
 			Hint: "--overwrite destroys what is there"}
 	}
@@ -115,8 +115,8 @@ func (s *Session) vacant(slot piv.Slot, overwrite bool) error {
 	return &fault.Error{Kind: fault.BadRequest, Message: fmt.Sprintf("in slot %v of card %d is %s", slot, s.serial, what), Hint: "choose another slot; --overwrite destroys what is there"}
 }
 
-// made completes the answer with what the card itself says of the new key, and
-// removes the certificate of the key that was there before.
+// made completes the reply with the card's own description of the new key, and
+// removes the certificate of the previous key.
 func (s *Session) made(slot piv.Slot, public crypto.PublicKey, reply *wire.Reply) error {
 	der, err := x509.MarshalPKIXPublicKey(public)
 	if err != nil {
@@ -144,7 +144,7 @@ func (s *Session) made(slot piv.Slot, public crypto.PublicKey, reply *wire.Reply
 	if err != nil {
 		return err
 	}
-	if reply.Slot == nil { // a firmware that tells nothing
+	if reply.Slot == nil { // old firmware describes no keys
 		generated := true
 		reply.Slot = &keys.CardSlot{Slot: slot.String(), Generated: &generated}
 		describe(reply.Slot, public)

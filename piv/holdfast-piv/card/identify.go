@@ -16,9 +16,8 @@ var (
 	otpAID = []byte{0xa0, 0x00, 0x00, 0x05, 0x27, 0x20, 0x01, 0x01}
 )
 
-// identify reads the serial number and the firmware of whatever card is in the
-// reader. It does without piv-go, which would keep the reader when the card is of
-// another kind.
+// identify reads the serial number and the firmware of any card in the reader. It does
+// not use piv-go, which would hold the reader of a card of another kind.
 func identify(reader string, reply *wire.Reply) error {
 	c, err := pcsc.Connect(reader)
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"holdfast/piv/wire"
 )
 
-// inspect answers everything that the card says about itself without a PIN.
+// inspect replies with everything that the card reports without a PIN.
 func (s *Session) inspect(_ *wire.Request, reply *wire.Reply) error {
 	c := &keys.Card{Serial: s.serial, Reader: s.reader, State: keys.StateReady, Firmware: s.version()}
 	if err := s.secrets(c); err != nil {
@@ -23,7 +23,7 @@ func (s *Session) inspect(_ *wire.Request, reply *wire.Reply) error {
 			return err
 		}
 		if err != nil {
-			found = &keys.CardSlot{Slot: name} // there is something, of a kind that is not known here
+			found = &keys.CardSlot{Slot: name} // the slot holds a key of an unknown kind
 		}
 		if found != nil {
 			c.Slots = append(c.Slots, *found)
@@ -33,7 +33,7 @@ func (s *Session) inspect(_ *wire.Request, reply *wire.Reply) error {
 	return s.attester(reply)
 }
 
-// attester answers the certificate of the key that signs attestations.
+// attester replies with the certificate of the key that signs attestations.
 func (s *Session) attester(reply *wire.Reply) error {
 	if !s.since(4, 3, 0) {
 		return nil
@@ -48,7 +48,7 @@ func (s *Session) attester(reply *wire.Reply) error {
 	return nil
 }
 
-// secrets reads what the card says of its PIN, PUK and management key.
+// secrets reads the state of PIN, PUK and management key.
 func (s *Session) secrets(c *keys.Card) (err error) {
 	if c.PINTries, err = s.tries(refPIN); err != nil {
 		return err

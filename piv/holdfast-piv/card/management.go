@@ -87,7 +87,7 @@ func (s *Session) challenge(algorithm byte, template []byte, tag byte, size int)
 	return answer, nil
 }
 
-// managementAlgorithm is triple DES unless the card says otherwise.
+// managementAlgorithm is triple DES unless the card reports another one.
 func (s *Session) managementAlgorithm() (byte, error) {
 	if !s.since(5, 3, 0) {
 		return alg3DES, nil
@@ -102,9 +102,9 @@ func (s *Session) managementAlgorithm() (byte, error) {
 	return m.algorithm, nil
 }
 
-// managementKey returns a management key that the card has just accepted: the one
-// given, or one that the card keeps where the PIN opens it; open proves the PIN.
-// The caller wipes it.
+// managementKey returns a management key that the card has just accepted: the given
+// one, or one that the card releases for its PIN, which open proves. The caller wipes
+// it.
 func (s *Session) managementKey(given, pin []byte, open func(pin []byte) error) ([]byte, error) {
 	if len(given) > 0 {
 		if err := s.authenticate(given); err != nil {
@@ -113,7 +113,7 @@ func (s *Session) managementKey(given, pin []byte, open func(pin []byte) error) 
 		return bytes.Clone(given), nil
 	}
 	if len(pin) == 0 {
-		return nil, &fault.Error{Kind: fault.PINRequired, Message: fmt.Sprintf("card %d wants its PIN, which opens its management key", s.serial), Hint: "give the PIN"}
+		return nil, &fault.Error{Kind: fault.PINRequired, Message: fmt.Sprintf("card %d needs its PIN, which opens its management key", s.serial), Hint: "give the PIN"}
 	}
 	if err := open(pin); err != nil {
 		return nil, err
@@ -136,7 +136,7 @@ func (s *Session) managementKey(given, pin []byte, open func(pin []byte) error) 
 
 func (s *Session) setUpNext() fault.Next { return fault.Next{Do: fault.SetUpCard, Card: s.serial} }
 
-// noManagement names a management key that the card refused.
+// noManagement translates the error of a management key that the card refused.
 func (s *Session) noManagement(err error) error {
 	status, ok := statusOf(err)
 	if errors.Is(err, errManagement) || ok && (status == statusSecurity || status>>8 == 0x63 || status == statusWrongData) {
@@ -151,9 +151,9 @@ func wipe(secrets [][]byte) {
 	}
 }
 
-// factoryRefused refuses to make or store anything on a card that still has a
-// secret from the factory: everybody knows it. Before firmware 5.3 a card cannot
-// tell, and only what was given is compared.
+// factoryRefused fails for a card that still has a secret from the factory, on which
+// nothing is made or stored. A card before firmware 5.3 does not report that, and only
+// the given secrets are compared.
 func (s *Session) factoryRefused(r *wire.Request) error {
 	for _, ref := range []byte{refPIN, refPUK, refManagement} {
 		is, err := s.factory(ref)
@@ -181,8 +181,8 @@ func (s *Session) factoryError(ref byte) error {
 	return &fault.Error{Kind: fault.BadRequest, Message: fmt.Sprintf("card %d still has the factory's %s, which everybody knows", s.serial, name), Next: s.setUpNext()}
 }
 
-// factory reports whether a secret is the factory's, or nil when the card cannot
-// tell.
+// factory reports whether a secret is the factory's, or nil when the card does not
+// report it.
 func (s *Session) factory(ref byte) (*bool, error) {
 	if !s.since(5, 3, 0) {
 		return nil, nil

@@ -2,15 +2,15 @@ package card
 
 import "errors"
 
-// metadata is what the card says of a PIN, a PUK or the management key (Yubico's
-// GET METADATA, from firmware 5.3).
+// metadata describes a PIN, a PUK or the management key (Yubico's GET METADATA, from
+// firmware 5.3).
 type metadata struct {
 	algorithm byte  // of the management key; 0 otherwise
 	factory   *bool // it has the factory's value
 	tries     *int  // left
 }
 
-// metadataOf asks for the metadata of what ref names.
+// metadataOf asks for the metadata of the secret with the reference ref.
 func metadataOf(t transmitter, ref byte) (metadata, error) {
 	answer, err := send(t, insGetMetadata, 0, ref, nil)
 	if err != nil {
@@ -20,7 +20,7 @@ func metadataOf(t transmitter, ref byte) (metadata, error) {
 }
 
 // parseMetadata reads tags 01 (algorithm), 05 (the factory's value) and 06 (tries:
-// all, left). Others are passed over; a known one of another size is an error.
+// all, left). Others are ignored; a known one of another size is an error.
 func parseMetadata(b []byte) (metadata, error) {
 	all, err := fields(b)
 	if err != nil {

@@ -4,11 +4,11 @@ package card
 // see ykman's pivman).
 const (
 	objectPrinted = 0x5fc109 // Printed Information: readable with the PIN, so that the management key is kept here
-	objectAdmin   = 0x5fff00 // says how PIN, PUK and management key are handled
+	objectAdmin   = 0x5fff00 // flags for PIN, PUK and management key
 )
 
-// Tags in objectPrinted, as ykman and yubico-piv-tool have them, and one of our
-// own: the key that is about to replace the other, which those pass over.
+// Tags in objectPrinted, as in ykman and yubico-piv-tool, and one of our own, which
+// those ignore: the key that is about to replace the other.
 const (
 	tagProtected    = 0x88
 	tagProtectedKey = 0x89
@@ -19,7 +19,7 @@ func objectName(tag uint32) []byte {
 	return []byte{0x5c, 3, byte(tag >> 16), byte(tag >> 8), byte(tag)}
 }
 
-// get reads a data object. One that is not there is empty.
+// get reads a data object. A missing object is empty.
 func get(t transmitter, tag uint32) ([]byte, error) {
 	answer, err := send(t, insGetData, 0x3f, 0xff, objectName(tag))
 	if status, ok := statusOf(err); ok && status == statusNotFound {
@@ -31,8 +31,8 @@ func get(t transmitter, tag uint32) ([]byte, error) {
 	return only(answer, 0x53)
 }
 
-// put writes a data object, for which the management key must have been proved.
-// An empty one is removed.
+// put writes a data object, for which the management key must have been proved. An
+// empty value removes the object.
 func put(t transmitter, tag uint32, value []byte) error {
 	data := append(objectName(tag), tlv(0x53, value)...)
 	defer clear(data)
@@ -40,9 +40,8 @@ func put(t transmitter, tag uint32, value []byte) error {
 	return err
 }
 
-// protectedKeys returns the management keys that the card keeps, which is one,
-// or two after a set-up that was interrupted. The PIN must have been proved. The
-// caller wipes them.
+// protectedKeys returns the management keys that the card keeps: one, or two after an
+// interrupted set-up. The PIN must have been proved. The caller wipes them.
 func (s *Session) protectedKeys() ([][]byte, error) {
 	printed, err := get(s.raw, objectPrinted)
 	if err != nil || len(printed) == 0 {
@@ -52,8 +51,8 @@ func (s *Session) protectedKeys() ([][]byte, error) {
 	return parseProtected(printed), nil
 }
 
-// parseProtected returns copies of the keys in objectPrinted. One that is not laid
-// out like this holds none: the object may serve what it was made for.
+// parseProtected returns copies of the keys in objectPrinted. An object of another
+// form holds none: it may be used for its standard purpose.
 func parseProtected(b []byte) [][]byte {
 	inner, err := only(b, tagProtected)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 // SP 800-73-4, part 2, section 2.4.3).
 const pinSize = 8
 
-// padded returns a copy of the secrets in the card's form, one after the other.
+// padded returns the concatenated secrets, each in the card's form.
 func padded(secrets ...[]byte) []byte {
 	all := bytes.Repeat([]byte{0xff}, pinSize*len(secrets))
 	for i, secret := range secrets {
@@ -44,8 +44,7 @@ func (s *Session) unlock(r *wire.Request, _ *wire.Reply) error {
 	return &fault.Error{Kind: fault.BadRequest, Message: "the time to unlock the key for is over"}
 }
 
-// verify proves a PIN that may be wrong to the card: it spends a try, but never
-// the last.
+// verify proves a PIN that may be wrong. A wrong PIN spends a try, but never the last.
 func (s *Session) verify(pin []byte) error {
 	if err := s.spare(refPIN); err != nil {
 		return err
@@ -53,7 +52,7 @@ func (s *Session) verify(pin []byte) error {
 	return s.login(pin)
 }
 
-// login is VERIFY. When it is refused, nothing that is kept is right any more.
+// login sends VERIFY. When the card refuses it, the PIN that is kept is dropped.
 func (s *Session) login(pin []byte) error {
 	data := padded(pin)
 	defer clear(data)
@@ -66,8 +65,8 @@ func (s *Session) login(pin []byte) error {
 	return nil
 }
 
-// refused names a wrong PIN or PUK, and forgets the PIN that was kept when it is
-// the PIN.
+// refused translates the error of a wrong PIN or PUK, and drops the PIN that is kept
+// when it was the PIN.
 func (s *Session) refused(ref byte, err error) error {
 	status, ok := statusOf(err)
 	if !ok {
@@ -88,10 +87,10 @@ func (s *Session) refused(ref byte, err error) error {
 	return s.wrong(ref, tries)
 }
 
-// names of PIN and PUK for people.
+// names are the names of PIN and PUK in messages.
 var names = map[byte]string{refPIN: "PIN", refPUK: "PUK"}
 
-// wrong says how many tries a wrong PIN or PUK has left.
+// wrong is the error for a wrong PIN or PUK, with the tries left.
 func (s *Session) wrong(ref byte, tries int) error {
 	e := &wire.Error{Kind: fault.PINRequired, Tries: &tries,
 		Message: fmt.Sprintf("this is not the %s of card %d; %d tries are left", names[ref], s.serial, tries)}
@@ -115,8 +114,8 @@ func (s *Session) wayOut(ref byte) (hint string, next fault.Next) {
 	return "", fault.Next{Do: fault.Unblock, Card: s.serial}
 }
 
-// spare returns a pin-blocked error unless the card would stand a wrong PIN or
-// PUK and still have a try left.
+// spare returns a pin-blocked error unless a try would be left after a wrong PIN or
+// PUK.
 func (s *Session) spare(ref byte) error {
 	tries, err := s.tries(ref)
 	if err != nil || tries == nil || *tries > 1 {
@@ -132,9 +131,9 @@ func (s *Session) spare(ref byte) error {
 	return e
 }
 
-// tries returns how many tries are left, or nil when that cannot be told: before
-// firmware 5.3 the PUK's never, and the PIN's not while it is verified, when all
-// are left.
+// tries returns how many tries are left, or nil when the card does not report it:
+// before firmware 5.3 it does not report the PUK's, nor the PIN's while the PIN is
+// verified, when all are left.
 func (s *Session) tries(ref byte) (*int, error) {
 	if s.since(5, 3, 0) {
 		m, err := metadataOf(s.raw, ref)

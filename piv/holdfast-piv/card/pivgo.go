@@ -9,13 +9,12 @@ import (
 	"holdfast/piv/holdfast-piv/pcsc"
 )
 
-// piv-go keeps its connection to itself, and it is exclusive. What a PIN or the
-// card's flags need would have to close it, and somebody could then exchange
-// the card in between. Hence this file reads two numbers out of piv-go's structs:
-// that needs no unsafe, changes nothing, and fails when the structs are not what
-// they were in v2.6.0.
+// piv-go does not export its connection, which is exclusive. Our own commands would
+// have to close it first, and the card could be exchanged in between. So this file
+// reads two numbers from piv-go's structs by reflection. That needs no unsafe, changes
+// nothing, and fails when the structs differ from those of v2.6.0.
 
-var errPIVGo = errors.New("this version of piv-go is another one than holdfast-piv was written for")
+var errPIVGo = errors.New("holdfast-piv does not support this version of piv-go")
 
 // borrow returns the PC/SC connection of yk: YubiKey.h.h.
 func borrow(yk *piv.YubiKey) (*pcsc.Card, error) {
@@ -32,7 +31,7 @@ func borrow(yk *piv.YubiKey) (*pcsc.Card, error) {
 	return pcsc.Borrow(v.Int()), nil
 }
 
-// codeOf returns the PC/SC code in err's chain, which is ours or piv-go's scErr.rc.
+// codeOf returns the PC/SC code in err's chain, either ours or piv-go's scErr.rc.
 func codeOf(err error) (pcsc.Code, bool) {
 	for ; err != nil; err = errors.Unwrap(err) {
 		if code, ok := err.(pcsc.Code); ok {
@@ -49,7 +48,7 @@ func codeOf(err error) (pcsc.Code, bool) {
 	return 0, false
 }
 
-// statusOf returns the status word in err's chain, which is ours or piv-go's.
+// statusOf returns the status word in err's chain, either ours or piv-go's.
 func statusOf(err error) (uint16, bool) {
 	var s interface{ Status() uint16 }
 	if errors.As(err, &s) {

@@ -1,14 +1,13 @@
-// Package card does the work of holdfast-piv on one card: it opens the reader,
-// makes sure that the right card is in it, and runs what package piv/wire asks
-// for.
+// Package card does the work of holdfast-piv on one card: it opens the reader, checks
+// that the right card is in it, and runs the requests of package piv/wire.
 //
-// Start at [Session.Do]. piv-go speaks to the card; what it does not export, and
-// everything that carries a PIN, goes over the same connection by our own
-// commands, so that a PIN is a slice that can be cleared and never a string.
+// Start at [Session.Do]. piv-go speaks to the card. Our own commands on the same
+// connection do what piv-go does not export, and carry every PIN, so that a PIN is a
+// slice that can be cleared and never a string.
 //
-// A call into a card that does not answer never returns: whoever runs a Session
-// must be able to end its process. piv-go panics on some malformed answers; [Session.Do]
-// reports those as an error, and its process should end as well.
+// A call into a card that does not answer never returns: the user of a Session must
+// be able to end its process. piv-go panics on some malformed answers; [Session.Do]
+// reports those as errors, and its process should end as well.
 package card
 
 import (
@@ -30,7 +29,7 @@ type Session struct {
 	log   *slog.Logger
 
 	reader   string
-	known    []pcsc.Reader // as they were at the last connection
+	known    []pcsc.Reader // as of the last connection
 	yk       *piv.YubiKey  // nil while no connection is open
 	raw      *pcsc.Card    // the same connection
 	firmware piv.Version
@@ -38,25 +37,24 @@ type Session struct {
 
 	// Of this connection:
 	presented bool              // a PIN or PUK was sent
-	verified  bool              // and the card holds the PIN for proved
-	counted   bool              // the tries left were read, and nobody else has spent any since
-	proven    map[string][]byte // public keys that were compared, by slot
+	verified  bool              // and the card has accepted the PIN
+	counted   bool              // the tries left were read, and no other program has spent any since
+	proven    map[string][]byte // compared public keys, by slot
 
-	sent   bool   // a PIN or PUK of the request under way has reached the card
-	left   string // the slot in which the request under way has made a key, while it is not answered
+	sent   bool   // a PIN or PUK of the current request has reached the card
+	left   string // the slot in which the current request has made a key; "" when it has made none
 	broken bool
 }
 
-// New returns a session without a connection. What is unlocked is kept in v; what
-// is behind an error goes to log, and is no secret.
+// New returns a session without a connection. It keeps PINs in v and writes the causes
+// of errors, which hold no secrets, to log.
 func New(v *vault.Vault, log *slog.Logger) *Session { return &Session{vault: v, log: log} }
 
-// Broken reports that the process should end when it has said what there is to
-// say: piv-go holds a reader that it cannot let go of, or has panicked.
+// Broken reports that the process should end after its reply: piv-go holds a reader
+// that it cannot release, or has panicked.
 func (s *Session) Broken() bool { return s.broken }
 
-// operations is what a session can do with an open card whose serial number is
-// the one asked for.
+// operations are the operations on an open card with the requested serial number.
 var operations = map[wire.Op]func(*Session, *wire.Request, *wire.Reply) error{
 	wire.Inspect:     (*Session).inspect,
 	wire.Slot:        (*Session).slot,
@@ -86,12 +84,12 @@ func (s *Session) Do(r *wire.Request) *wire.Reply {
 	return reply
 }
 
-// run recovers from piv-go's panics. Nothing is known of the connection then.
+// run recovers from piv-go's panics, after which the connection's state is unknown.
 func (s *Session) run(r *wire.Request, reply *wire.Reply) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			s.broken = true
-			err = &fault.Error{Kind: fault.DeviceFailed, Message: fmt.Sprintf("the card's answer makes no sense: %v", p)}
+			err = &fault.Error{Kind: fault.DeviceFailed, Message: fmt.Sprintf("the card's answer is malformed: %v", p)}
 		}
 	}()
 	if r.Op == wire.Identify {
@@ -110,12 +108,12 @@ func (s *Session) run(r *wire.Request, reply *wire.Reply) (err error) {
 	return do(s, r, reply)
 }
 
-// wellFormed refuses a PIN or PUK that no card can have. What is longer than the
-// card's form would otherwise be cut.
+// wellFormed rejects a PIN or PUK that no card can have. A longer one would otherwise
+// be cut to the card's size.
 func wellFormed(r *wire.Request) error {
 	for _, secret := range [][]byte{r.PIN, r.PUK, r.Old, r.OldPUK, r.New} {
 		if len(secret) == 0 {
-			continue // whether it may be missing, the operation knows
+			continue // the operation checks whether it may be missing
 		}
 		if err := keys.CheckCardPIN(secret); err != nil {
 			return err
@@ -124,8 +122,8 @@ func wellFormed(r *wire.Request) error {
 	return nil
 }
 
-// open connects to the card in the reader, unless it is connected already, and
-// makes sure that it is the card with the serial number.
+// open connects to the card in the reader, unless it is connected already, and checks
+// that it is the card with the serial number.
 func (s *Session) open(reader string, serial uint32) error {
 	if s.yk != nil && s.reader != reader {
 		s.Release()
@@ -145,12 +143,12 @@ func (s *Session) open(reader string, serial uint32) error {
 	return nil
 }
 
-// managementAID names an application that every YubiKey has.
+// managementAID is an application that every YubiKey has.
 var managementAID = []byte{0xa0, 0x00, 0x00, 0x05, 0x27, 0x47, 0x11, 0x17}
 
-// Release lets go of the card, so that other programs can use it. The card
-// would stay verified for them: it is made to forget the PIN first, by selecting
-// another application, or else by a reset.
+// Release closes the connection, so that other programs can use the card. First it
+// makes the card forget the PIN, which would stay verified for them, by selecting
+// another application or else by a reset.
 func (s *Session) Release() {
 	if s.yk == nil {
 		return
@@ -163,7 +161,7 @@ func (s *Session) Release() {
 	s.drop()
 }
 
-// drop closes a connection as it is.
+// drop closes the connection without that.
 func (s *Session) drop() {
 	if s.yk != nil {
 		_ = s.yk.Close() // the card may be gone

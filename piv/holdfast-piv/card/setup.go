@@ -13,9 +13,10 @@ import (
 )
 
 // setUp replaces management key, PUK and PIN, in this order, so that it can be
-// asked for again wherever it was cut off: the new management key is written
-// where the PIN opens it before it comes into force, beside the one that is in
-// force when that is kept nowhere else; and the PIN that opens both changes last.
+// repeated after an interruption at any point. It stores the new management key on
+// the card, readable with the PIN, before that key comes into force, and beside the
+// key in force if that is kept nowhere else. It changes the PIN, which opens both,
+// last.
 func (s *Session) setUp(r *wire.Request, _ *wire.Reply) error {
 	if err := errors.Join(s.acceptable(refPIN, r.PIN), s.acceptable(refPUK, r.PUK)); err != nil {
 		return err
@@ -49,10 +50,9 @@ func (s *Session) toNew(ref byte, old, new []byte) error {
 	return s.replace(insChangeReference, ref, ref, old, new)
 }
 
-// current has try prove what the PIN or PUK is now, and returns it: the value
-// given; without one the factory's, if the card says so or cannot tell; or the
-// new one, when a set-up has begun before. A card with a value of its own is not
-// guessed at.
+// current finds the present PIN or PUK by proving candidates with try: the given
+// value; without one the factory's, unless the card reports another; or the new one,
+// after an interrupted set-up. It does not guess values of the owner's.
 func (s *Session) current(ref byte, given, new []byte, begun bool, try func([]byte) error) ([]byte, error) {
 	candidates := [][]byte{given}
 	if len(given) == 0 {
@@ -73,7 +73,7 @@ func (s *Session) current(ref byte, given, new []byte, begun bool, try func([]by
 	return nil, err
 }
 
-// likely returns what a PIN or PUK that nobody has named may be.
+// likely returns the candidates for a PIN or PUK that was not given.
 func (s *Session) likely(ref byte, new []byte, begun bool) ([][]byte, error) {
 	is, err := s.factory(ref)
 	if err != nil {
@@ -91,7 +91,7 @@ func (s *Session) likely(ref byte, new []byte, begun bool) ([][]byte, error) {
 	return nil, &fault.Error{Kind: fault.PINRequired, Message: fmt.Sprintf("card %d has a %s of its own", s.serial, names[ref]), Hint: "give the one that it has now"}
 }
 
-// rotate gives the card a new random management key that it keeps itself. The PIN
+// rotate gives the card a new random management key, which the card stores. The PIN
 // has been proved.
 func (s *Session) rotate(given []byte) error {
 	printed, err := get(s.raw, objectPrinted)
@@ -100,7 +100,7 @@ func (s *Session) rotate(given []byte) error {
 	}
 	defer clear(printed)
 	if _, err := only(printed, tagProtected); len(printed) > 0 && err != nil {
-		return &fault.Error{Kind: fault.Unsupported, Message: fmt.Sprintf("card %d holds printed information, where a management key would be kept", s.serial), Hint: "remove it, when it is not needed: ykman piv objects"}
+		return &fault.Error{Kind: fault.Unsupported, Message: fmt.Sprintf("card %d holds printed information, where a management key would be stored", s.serial), Hint: "remove it if it is not needed: ykman piv objects"}
 	}
 	kept := parseProtected(printed)
 	defer wipe(kept)
@@ -126,12 +126,12 @@ func (s *Session) rotate(given []byte) error {
 	return s.switchTo(algorithm, key, before)
 }
 
-// newKeySize is that of triple DES and of AES-192, in bytes: every firmware has
-// one of them, and piv-go and older tools know no other size on the card.
+// newKeySize is the key size of triple DES and AES-192, in bytes: every firmware
+// supports one of them, and piv-go and older tools support no other size on the card.
 const newKeySize = 24
 
-// inForce returns the management key that the card takes, having proved it, and
-// whether the card is where it is kept.
+// inForce returns the management key that the card accepts, and whether the card
+// stores it.
 func (s *Session) inForce(given []byte, kept [][]byte) (key []byte, mine bool, err error) {
 	if len(given) > 0 {
 		if err = s.authenticate(given); err == nil {
@@ -154,8 +154,8 @@ func (s *Session) inForce(given []byte, kept [][]byte) (key []byte, mine bool, e
 	return nil, false, s.noManagement(err)
 }
 
-// switchTo writes the new management key down, brings it into force and tries it.
-// before is what is written while both may be in force.
+// switchTo stores the new management key, brings it into force and tests it. It stores
+// before first, which holds both keys while either may be in force.
 func (s *Session) switchTo(algorithm byte, key, before []byte) error {
 	last := tlv(tagProtectedKey, key)
 	defer clear(last)
@@ -188,7 +188,7 @@ const (
 
 func adminKeeps() []byte { return tlv(tagAdmin, tlv(tagAdminFlags, []byte{flagProtected})) }
 
-// keepsManagement reports whether objectAdmin says that the card keeps its
+// keepsManagement reports whether objectAdmin has the flag that the card stores its
 // management key.
 func keepsManagement(admin []byte) bool {
 	inner, err := only(admin, tagAdmin)

@@ -14,9 +14,8 @@ import (
 	"holdfast/piv/wire"
 )
 
-// sign signs a digest. The PIN goes to the card as the key's policy says; piv-go
-// does not see it, since it would take any error of the card for a PIN that is
-// needed.
+// sign signs a digest. It proves the PIN by the key's policy and without piv-go, which
+// takes any error of the card for a missing PIN.
 func (s *Session) sign(r *wire.Request, reply *wire.Reply) error {
 	slot, err := slotOf(r.Slot)
 	if err != nil {
@@ -65,9 +64,9 @@ func signable(r *wire.Request) (crypto.PublicKey, error) {
 		Message: fmt.Sprintf("%d bytes for scheme %.40q do not fit a key of algorithm %s", len(r.Digest), r.Scheme, algorithm)}
 }
 
-// present proves the PIN that is kept for the key, when the key's policy wants one
-// and the card has not seen it yet. A key that is locked is not used, even when
-// the card would: it was another key that was unlocked.
+// present proves the PIN that is kept for the key when its policy requires that and
+// the card has not verified it yet. It fails for a locked key even when the card would
+// sign, because the PIN was given for another key.
 func (s *Session) present(r *wire.Request) error {
 	switch r.PINPolicy {
 	case keys.PolicyNever:
@@ -79,19 +78,19 @@ func (s *Session) present(r *wire.Request) error {
 	pin := s.vault.Get(vault.KeyOf(r.Slot, r.Public))
 	defer clear(pin)
 	if pin == nil {
-		return &fault.Error{Kind: fault.PINRequired, Message: fmt.Sprintf("the key in slot %s of card %d wants the card's PIN", r.Slot, s.serial), Next: fault.Next{Do: fault.Unlock}}
+		return &fault.Error{Kind: fault.PINRequired, Message: fmt.Sprintf("the key in slot %s of card %d needs the card's PIN", r.Slot, s.serial), Next: fault.Next{Do: fault.Unlock}}
 	}
 	if r.PINPolicy == keys.PolicyAlways {
-		s.verified = false // the card wants it again
+		s.verified = false // the card asks for it again
 	}
 	return s.reopen(pin)
 }
 
-// briefly is how soon a card says that a PIN is missing; it waits 15 s for a touch.
+// briefly is how soon a card reports a missing PIN; it waits 15 s for a touch.
 const briefly = 5 * time.Second
 
-// unsigned is the fault of a signature that the card refused. The PIN is in
-// order, so that a missing condition is a touch.
+// unsigned is the fault of a signature that the card refused. The PIN was proved, so
+// the missing condition is a touch.
 func (s *Session) unsigned(r *wire.Request, status uint16, waited time.Duration) error {
 	touch := r.TouchPolicy == keys.PolicyAlways || r.TouchPolicy == keys.PolicyCached
 	switch {
@@ -99,7 +98,7 @@ func (s *Session) unsigned(r *wire.Request, status uint16, waited time.Duration)
 		return &fault.Error{Kind: fault.TouchTimeout, Message: fmt.Sprintf("nobody touched card %d", s.serial), Hint: "try again, and touch the card while it blinks"}
 	case status == statusSecurity:
 		s.verified = false
-		return &fault.Error{Kind: fault.PINRequired, Message: fmt.Sprintf("card %d wants its PIN for slot %s", s.serial, r.Slot), Next: fault.Next{Do: fault.Unlock}}
+		return &fault.Error{Kind: fault.PINRequired, Message: fmt.Sprintf("card %d needs its PIN for slot %s", s.serial, r.Slot), Next: fault.Next{Do: fault.Unlock}}
 	case status == statusNoReference || status == statusNotFound:
 		delete(s.proven, r.Slot)
 		return &fault.Error{Kind: fault.KeyLost, Message: fmt.Sprintf("there is no key in slot %s of card %d", r.Slot, s.serial)}

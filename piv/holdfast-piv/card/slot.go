@@ -30,8 +30,8 @@ func slotOf(name string) (piv.Slot, error) {
 	return slot, nil
 }
 
-// slot answers what is in one slot, and how many wrong PINs the card still takes.
-// A PIN is proved first and not kept.
+// slot replies with the content of one slot and the PIN tries left. It proves a PIN
+// in the request first and does not keep it.
 func (s *Session) slot(r *wire.Request, reply *wire.Reply) error {
 	if len(r.PIN) > 0 {
 		if err := s.verify(r.PIN); err != nil {
@@ -67,8 +67,8 @@ func (s *Session) empty(slot piv.Slot) error {
 	return &fault.Error{Kind: fault.KeyLost, Message: fmt.Sprintf("there is no key in slot %v of card %d", slot, s.serial)}
 }
 
-// look returns what is in the slot, or nil when that is nothing. Before firmware
-// 5.3 a key that was imported and has no certificate cannot be seen.
+// look returns the content of the slot, or nil when it is empty. Before firmware 5.3
+// an imported key without a certificate is not visible.
 func (s *Session) look(slot piv.Slot) (*keys.CardSlot, error) {
 	found := &keys.CardSlot{Slot: slot.String()}
 	certificate, err := s.certificateIn(slot)
@@ -96,8 +96,8 @@ func (s *Session) look(slot piv.Slot) (*keys.CardSlot, error) {
 	return found, nil
 }
 
-// key returns what the slot says of its key, without reading its certificate where
-// that adds nothing, or nil when there is none.
+// key returns the description of the slot's key, or nil when there is none. It reads
+// the certificate only where that adds something.
 func (s *Session) key(slot piv.Slot) (*keys.CardSlot, error) {
 	if !s.since(5, 3, 0) {
 		return s.look(slot)
@@ -111,8 +111,8 @@ func (s *Session) key(slot piv.Slot) (*keys.CardSlot, error) {
 	return found, nil
 }
 
-// describe fills in what follows from the public key, when it is of a kind that
-// holdfast uses.
+// describe fills in the members that follow from the public key, if holdfast supports
+// its kind.
 func describe(found *keys.CardSlot, public crypto.PublicKey) {
 	algorithm, bits, err := keys.AlgorithmOf(public)
 	if err != nil {
@@ -148,12 +148,12 @@ var (
 	touchPolicies = map[piv.TouchPolicy]keys.Policy{piv.TouchPolicyNever: keys.PolicyNever, piv.TouchPolicyAlways: keys.PolicyAlways, piv.TouchPolicyCached: keys.PolicyCached}
 )
 
-// policyOID marks the extension that says a key's policies
+// policyOID marks the extension with a key's policies
 // (developers.yubico.com/PIV/Introduction/PIV_attestation.html).
 var policyOID = asn1.ObjectIdentifier{1, 3, 6, 1, 4, 1, 41482, 3, 8}
 
-// attested reads what the slot's attestation says: only keys that were made in
-// the card have one. It returns nil when there is no such key.
+// attested reads the slot's attestation, which only keys made in the card have. It
+// returns nil when there is no such key.
 func (s *Session) attested(slot piv.Slot, found *keys.CardSlot) (crypto.PublicKey, error) {
 	if !s.since(4, 3, 0) {
 		return nil, nil
@@ -175,8 +175,8 @@ func (s *Session) attested(slot piv.Slot, found *keys.CardSlot) (crypto.PublicKe
 	return certificate.PublicKey, nil
 }
 
-// certificateIn returns the certificate in the slot, or nil when there is none
-// that can be read.
+// certificateIn returns the certificate in the slot, or nil when there is none that
+// x509 can parse.
 func (s *Session) certificateIn(slot piv.Slot) (*x509.Certificate, error) {
 	certificate, err := s.yk.Certificate(slot)
 	if err == nil {
@@ -207,8 +207,8 @@ func (s *Session) attestation(slot piv.Slot) ([][]byte, error) {
 	return nil, err
 }
 
-// prove makes sure, once on each connection, that the key in the slot is the one
-// whose SubjectPublicKeyInfo is public.
+// prove checks, once on each connection, that the key in the slot has this
+// SubjectPublicKeyInfo.
 func (s *Session) prove(name string, public []byte) error {
 	slot, err := slotOf(name)
 	if err != nil || len(public) > 0 && bytes.Equal(s.proven[name], public) {

@@ -40,14 +40,14 @@ func Connect(reader string) (*Card, error) {
 	return c, nil
 }
 
-// Borrow returns the connection that somebody else in this process has opened
-// with protocol T=1, by its SCARDHANDLE. It is theirs to close.
+// Borrow returns a connection that other code in this process has opened with protocol
+// T=1, by its SCARDHANDLE. That code closes it.
 func Borrow(handle int64) *Card {
 	return &Card{handle: C.SCARDHANDLE(handle), protocol: C.SCARD_PROTOCOL_T1}
 }
 
-// Close ends the connection and leaves the card as it is. A borrowed one it
-// leaves open.
+// Close ends the connection and leaves the card as it is. It leaves a borrowed
+// connection open.
 func (c *Card) Close() {
 	if c.session == nil {
 		return
@@ -56,8 +56,8 @@ func (c *Card) Close() {
 	c.session.release()
 }
 
-// Reset ends the connection, whosever it is, and resets the card, which forgets
-// what was proved to it.
+// Reset ends the connection, also a borrowed one, and resets the card, which forgets
+// verified secrets.
 func (c *Card) Reset() error {
 	err := check(C.SCardDisconnect(c.handle, C.SCARD_RESET_CARD))
 	if c.session != nil {
@@ -66,8 +66,8 @@ func (c *Card) Reset() error {
 	return err
 }
 
-// State returns nil when the card is there and as it was, or the [Code] that says
-// what happened to it.
+// State returns nil when the connection can be used, or the [Code] of what happened to
+// the card.
 func (c *Card) State() error {
 	return check(C.SCardStatus(c.handle, nil, nil, nil, nil, nil, nil))
 }
@@ -89,7 +89,7 @@ func (c *Card) Transmit(command []byte) ([]byte, uint16, error) {
 		var more []byte
 		more, status, err = c.exchange([]byte{0, 0xc0, 0, 0, 0}, buffer)
 		if data = append(data, more...); len(data) > maxReply || parts == maxParts {
-			return nil, 0, errors.New("the card's answer has no end")
+			return nil, 0, errors.New("the card's answer is too long")
 		}
 	}
 	if err != nil {

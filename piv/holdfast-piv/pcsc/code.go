@@ -4,20 +4,20 @@ import "C"
 
 import "fmt"
 
-// A Code is what a PC/SC function returned when it failed (PC/SC part 5; the
-// numbers are those of pcsclite.h).
+// A Code is the error code of a PC/SC function (PC/SC part 5; the numbers are those of
+// pcsclite.h).
 type Code uint32
 
-// The codes that are told apart.
+// The codes that callers distinguish.
 const (
-	InvalidHandle      Code = 0x80100003 // pcscd has been started again since
+	InvalidHandle      Code = 0x80100003 // pcscd has restarted since
 	InsufficientBuffer Code = 0x80100008
 	UnknownReader      Code = 0x80100009
 	Timeout            Code = 0x8010000a
 	SharingViolation   Code = 0x8010000b
 	NoSmartcard        Code = 0x8010000c
 	CommError          Code = 0x80100013
-	NotTransacted      Code = 0x80100016 // the card went while it had a command, or its driver failed
+	NotTransacted      Code = 0x80100016 // the card was removed during a command, or its driver failed
 	ReaderUnavailable  Code = 0x80100017
 	NoService          Code = 0x8010001d // pcscd does not run
 	ServiceStopped     Code = 0x8010001e
@@ -29,7 +29,7 @@ const (
 	SecurityViolation  Code = 0x8010006a // a polkit rule of pcscd's
 )
 
-// Error returns the number: what it means to a person is the caller's to say.
+// Error returns the number: the caller words it for people.
 func (c Code) Error() string { return fmt.Sprintf("PC/SC error %#08x", uint32(c)) }
 
 func check(rc C.long) error {

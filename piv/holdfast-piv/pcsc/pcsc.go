@@ -1,8 +1,8 @@
-// Package pcsc is what holdfast-piv needs of PC/SC beyond piv-go: which readers
-// there are and what happens to them, and commands of our own on a card.
+// Package pcsc has the parts of PC/SC that holdfast-piv needs beyond piv-go: the
+// readers and their changes, and commands of our own on a card.
 //
-// Start at [Watch] for readers and at [Connect] for a card. Every buffer and every
-// loop has a bound, and an odd answer is an error, never a panic.
+// Start at [Watch] for readers and at [Connect] for a card. Every buffer and every loop
+// has a bound, and a malformed answer is an error, never a panic.
 //
 // It does not protect against a card or a driver that never answers: such a call
 // hangs, and only the end of the process ends it.

@@ -12,23 +12,23 @@ import (
 	"unsafe"
 )
 
-// A Reader is one card reader as pcscd sees it.
+// A Reader is one card reader as pcscd reports it.
 type Reader struct {
 	Name    string
 	Present bool   // a card is in it
-	Changes uint32 // counts cards that came and went, modulo 65,536
+	Changes uint32 // counts insertions and removals, modulo 65,536
 	InUse   bool   // some program is connected to the card
 }
 
-// maxList bounds the list of names, in bytes: pcscd knows 16 readers, and names
+// maxList bounds the list of names, in bytes: pcscd supports 16 readers, and names
 // have at most 128 bytes.
 const maxList = 16 << 10
 
-// slice is how long one wait takes at most. A reader that is plugged in between
-// two calls is found after this time.
+// slice bounds one wait. A reader that is plugged in between two calls is found after
+// this time.
 const slice = 5 * time.Second
 
-// Readers returns the readers that there are now, in pcscd's order.
+// Readers returns the present readers, in pcscd's order.
 func Readers() ([]Reader, error) {
 	s, err := establish()
 	if err != nil {
@@ -38,9 +38,9 @@ func Readers() ([]Reader, error) {
 	return s.readers()
 }
 
-// Watch returns the readers as soon as their names, or the cards in them, are
-// not those of known any more, and as they are after wait, whatever they are. That
-// a program connects to a card is not waited for.
+// Watch returns the readers as soon as their names, or the cards in them, differ from
+// known, and otherwise after wait. A program that connects to a card does not end the
+// wait.
 func Watch(known []Reader, wait time.Duration) ([]Reader, error) {
 	s, err := establish()
 	if err != nil {
@@ -76,7 +76,7 @@ func (s *session) readers() ([]Reader, error) {
 	return states.readers(names), nil
 }
 
-// list returns the readers' names. That there is none is no error.
+// list returns the readers' names. No reader is not an error.
 func (s *session) list() ([]string, error) {
 	buffer := make([]byte, maxList)
 	n := C.DWORD(len(buffer))
@@ -96,10 +96,10 @@ func (s *session) list() ([]string, error) {
 	return names, nil
 }
 
-// wait returns when a reader or card came or went, a program connected to a card,
-// or the time is over.
+// wait returns when a reader or card was added or removed, a program connected to a
+// card, or the time is over.
 func (s *session) wait(now []Reader, longest time.Duration) error {
-	names := []string{`\\?PnP?\Notification`} // stands for readers that come and go
+	names := []string{`\\?PnP?\Notification`} // stands for added and removed readers
 	for _, r := range now {
 		names = append(names, r.Name)
 	}
@@ -117,7 +117,7 @@ func (s *session) wait(now []Reader, longest time.Duration) error {
 	return s.change(states, longest)
 }
 
-// change is SCardGetStatusChange. A reader that went meanwhile is a change too.
+// change calls SCardGetStatusChange. A reader that was removed meanwhile is a change.
 func (s *session) change(states states, longest time.Duration) error {
 	err := check(C.SCardGetStatusChange(s.handle, C.DWORD(longest.Milliseconds()), &states[0], C.DWORD(len(states))))
 	if errors.Is(err, Timeout) || errors.Is(err, UnknownReader) {
@@ -126,7 +126,7 @@ func (s *session) change(states states, longest time.Duration) error {
 	return err
 }
 
-// states is the argument of SCardGetStatusChange. Its names are C's memory.
+// states is the argument of SCardGetStatusChange. Its names are allocated by C.
 type states []C.SCARD_READERSTATE
 
 func newStates(names []string) states {

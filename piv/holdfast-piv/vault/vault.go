@@ -1,10 +1,10 @@
-// Package vault keeps a card's PIN in memory for the keys that were unlocked
-// with it, for as long as was asked and not a moment longer.
+// Package vault keeps a card's PIN in memory for the keys that were unlocked with it,
+// and no longer than requested.
 //
-// Start at [New]. The one copy lies in a page of its own that is not swapped out
-// where the kernel allows that, not dumped, and cleared when the last key is
-// locked. It does not protect against root, nor against a debugger that was there
-// before the process gave up being traced.
+// Start at [New]. The only copy is in a page of its own, which is locked in memory
+// where the kernel allows that, is not dumped, and is cleared when the last key is
+// locked. It does not protect against root, nor against a debugger that was attached
+// before the process forbade tracing.
 package vault
 
 import (
@@ -16,14 +16,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Longest is how long a PIN is kept at most, whatever was asked.
+// Longest bounds how long a PIN is kept.
 const Longest = time.Hour
 
 // maxPIN is the longest PIN of a card, in bytes (NIST SP 800-73-4, part 2,
 // section 2.4.3).
 const maxPIN = 8
 
-// A Key is a key that can be unlocked: what is in a slot, and not just the slot.
+// A Key identifies a key that can be unlocked by its slot and its public key.
 type Key struct {
 	slot   string
 	public [sha256.Size]byte
@@ -32,8 +32,8 @@ type Key struct {
 // KeyOf returns the key in the slot whose SubjectPublicKeyInfo, DER, is public.
 func KeyOf(slot string, public []byte) Key { return Key{slot, sha256.Sum256(public)} }
 
-// A Vault keeps one PIN. It is safe for concurrent use, and nothing that it does
-// waits for a card.
+// A Vault keeps one PIN. It is safe for concurrent use, and none of its methods waits
+// for a card.
 type Vault struct {
 	now func() time.Time
 
@@ -41,9 +41,9 @@ type Vault struct {
 	page  []byte // the PIN is at its start
 	size  int    // of the PIN
 	until map[Key]time.Time
-	timer *time.Timer       // wipes what is over; nil while nothing is kept
-	all   uint64            // counts locks of everything
-	locks map[string]uint64 // and those of one slot
+	timer *time.Timer       // locks expired keys; nil while the vault is empty
+	all   uint64            // counts locks of all keys
+	locks map[string]uint64 // and of one slot
 }
 
 // New returns an empty vault.
@@ -52,8 +52,8 @@ func New() (*Vault, error) {
 	if err != nil {
 		return nil, fmt.Errorf("memory for a PIN: %w", err)
 	}
-	// Where the limit on locked memory is zero the PIN may be swapped out: the same
-	// happens to the memory of the program that it was typed into.
+	// Where the limit on locked memory is zero, the PIN may be swapped out, as may the
+	// memory of the program into which it was typed.
 	_ = unix.Mlock(page)
 	if err := unix.Madvise(page, unix.MADV_DONTDUMP); err != nil {
 		return nil, fmt.Errorf("memory for a PIN: %w", err)
@@ -61,8 +61,8 @@ func New() (*Vault, error) {
 	return &Vault{now: time.Now, page: page, until: map[Key]time.Time{}, locks: map[string]uint64{}}, nil
 }
 
-// Epoch changes when the slot is locked. [Vault.Keep] wants the one from before
-// the PIN was proved.
+// Epoch changes when the slot is locked. [Vault.Keep] takes the epoch from before the
+// PIN was proved.
 func (v *Vault) Epoch(slot string) uint64 {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -72,13 +72,13 @@ func (v *Vault) Epoch(slot string) uint64 {
 func (v *Vault) epoch(slot string) uint64 { return v.all + v.locks[slot] }
 
 // Keep keeps a copy of pin for k until the given time, or [Longest] from now when
-// that is earlier. A PIN that differs from the one kept so far replaces it: the
-// card has just proved which is right. It reports false, and keeps nothing, when
+// that is earlier. A PIN that differs from the one kept so far replaces it, because
+// the card has just accepted it. It reports false, and keeps nothing, when
 // the slot was locked since epoch or the time is over.
 func (v *Vault) Keep(k Key, pin []byte, until time.Time, epoch uint64) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	// Wall clock: the monotonic one stands still while the machine sleeps.
+	// Wall clock: the monotonic clock stops while the machine sleeps.
 	now := v.now().Round(0)
 	until = until.Round(0)
 	if last := now.Add(Longest); until.After(last) {
@@ -106,8 +106,7 @@ func (v *Vault) Get(k Key) []byte {
 	return append(make([]byte, 0, maxPIN), v.page[:v.size]...)
 }
 
-// Lock forgets what is kept for the keys in the slot, or everything when slot is
-// empty.
+// Lock locks the keys in the slot, or all keys when slot is empty.
 func (v *Vault) Lock(slot string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -124,7 +123,7 @@ func (v *Vault) Lock(slot string) {
 	v.expire()
 }
 
-// expire forgets what is over, and the PIN with the last key.
+// expire locks expired keys, and wipes the PIN with the last one.
 func (v *Vault) expire() {
 	now := v.now().Round(0)
 	for k, until := range v.until {
@@ -135,7 +134,7 @@ func (v *Vault) expire() {
 	v.schedule(now)
 }
 
-// schedule has the next thing that is over forgotten in time.
+// schedule sets the timer for the next key that expires.
 func (v *Vault) schedule(now time.Time) {
 	if v.timer != nil {
 		v.timer.Stop()
