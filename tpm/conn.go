@@ -21,14 +21,14 @@ const maxReply = 4096
 const headerSize = 10
 
 // A Conn carries one command and its reply at a time to a TPM. [Open] makes
-// its own from [Config.Device]; tests bring others.
+// its own from [Config.Device]; tests supply others.
 type Conn interface {
 	// Exchange sends command and reads the reply into reply, which has room for
 	// 4096 bytes, and returns the reply's length. When ctx ends first it returns
 	// an error without delay. After an error the Conn is only good for Close.
 	Exchange(ctx context.Context, command, reply []byte) (int, error)
 
-	// Close lets go of the connection. It may be called from another goroutine.
+	// Close ends the connection. It may be called from another goroutine.
 	Close() error
 }
 
@@ -79,7 +79,7 @@ func endedFirst(ctx context.Context, stop func() bool, err error) error {
 	return err
 }
 
-// exchangeStream is Exchange on a stream that knows its deadline.
+// exchangeStream is Exchange on a stream whose deadline is set.
 func exchangeStream(c io.ReadWriter, command, reply []byte) (int, error) {
 	if _, err := c.Write(command); err != nil {
 		return 0, err
@@ -130,7 +130,7 @@ func (c deviceConn) Exchange(ctx context.Context, command, reply []byte) (int, e
 	return n, endedFirst(ctx, stop, err)
 }
 
-// exchange is Exchange on a descriptor that knows its deadline.
+// exchange is Exchange on a descriptor whose deadline is set.
 func (c deviceConn) exchange(command, reply []byte) (n int, err error) {
 	raw, err := c.file.SyscallConn()
 	if err != nil {
@@ -150,7 +150,7 @@ func (c deviceConn) exchange(command, reply []byte) (n int, err error) {
 	return n, errors.Join(err, ioErr)
 }
 
-// writeWhole writes a command in one piece, as the device wants it.
+// writeWhole writes a command in one piece, as the device requires.
 func writeWhole(fd int, command []byte) error {
 	n, err := syscall.Write(fd, command)
 	if err == nil && n != len(command) {

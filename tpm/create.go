@@ -11,8 +11,8 @@ import (
 )
 
 // Create makes a key under the standard storage primary, loads it and checks
-// that it is what was asked for. An RSA key for TLS also signs once, because
-// some devices salt RSASSA-PSS otherwise than TLS wants.
+// that it fits the template. An RSA key for TLS also signs once, because some devices
+// use another salt length in RSASSA-PSS than TLS requires.
 func (t *TPM) Create(ctx context.Context, asked keys.Template) (keys.Material, error) {
 	area, err := template(asked)
 	if err != nil {
@@ -41,7 +41,7 @@ func (t *TPM) Create(ctx context.Context, asked keys.Template) (keys.Material, e
 }
 
 // settle keeps the key that bring brought into the device on a link of its own,
-// reserves a persistent handle for it if wanted, and returns its material.
+// reserves a persistent handle for it if requested, and returns its material.
 func (t *TPM) settle(ctx context.Context, persistent bool, bring func(*link) (*entry, error)) (keys.Material, error) {
 	t.clock++
 	l, own, err := t.linkFor(ctx, true)
@@ -89,7 +89,7 @@ func (t *TPM) create(ctx context.Context, l *link, asked keys.Template, area tpm
 	return e, err
 }
 
-// make makes a key and checks what came back.
+// make makes a key and checks the reply.
 func (t *TPM) make(ctx context.Context, l *link, p parent, pin []byte, area tpm2.TPMTPublic) (*key, error) {
 	sensitive := tpm2.TPMSSensitiveCreate{UserAuth: tpm2.TPM2BAuth{Buffer: pin}}
 	made, err := t.createUnder(ctx, l, p, sensitive, len(pin) != 0, area)
@@ -124,7 +124,7 @@ func (t *TPM) createUnder(ctx context.Context, l *link, p parent, sensitive tpm2
 	return made, err
 }
 
-// madeKey holds the new key to the template.
+// madeKey checks the new key against the template.
 func madeKey(made *tpm2.CreateResponse, ref parentRef, asked tpm2.TPMTPublic, emptyAuth bool) (*key, error) {
 	f := keyfile.NewTPMKey(keyfile.OIDLoadableKey, made.OutPublic, made.OutPrivate, keyfile.WithParent(fileParent(ref)))
 	f.EmptyAuth = emptyAuth
@@ -168,7 +168,7 @@ func (t *TPM) testSalt(ctx context.Context, l *link, p parent, e *entry, pin []b
 	return saltRefused(su, t.testSign(ctx, l, e, su, s))
 }
 
-// saltRefused says what it means when an RSASSA-PSS signature does not verify.
+// saltRefused is the error for an RSASSA-PSS signature that does not verify.
 func saltRefused(su suite, err error) error {
 	if su.alg == tpm2.TPMAlgRSAPSS && fault.KindOf(err) == fault.KeyMismatch {
 		return &fault.Error{Kind: fault.Unsupported, Message: "this TPM's RSASSA-PSS signatures do not have the salt that TLS wants",

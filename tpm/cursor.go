@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// A cursor reads a reply field by field. After the first field that is not
-// there it yields zeros, and end returns the error.
+// A cursor reads a reply field by field. After the first missing field it yields
+// zeros, and end returns the error.
 type cursor struct {
 	rest []byte
 	bad  bool
@@ -47,7 +47,7 @@ func (c *cursor) u32() uint32 {
 // sized returns a field that is preceded by its length, such as a TPM2B.
 func (c *cursor) sized() []byte { return c.take(int(c.u16())) }
 
-// end returns an error unless everything was there and nothing is left.
+// end returns an error for a missing field or bytes left over.
 func (c *cursor) end() error {
 	if c.bad {
 		return fmt.Errorf("%w: it ends too early", errMalformed)

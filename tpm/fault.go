@@ -13,13 +13,13 @@ import (
 	"holdfast/internal/keys"
 )
 
-// A lostError says that a command went out and no usable reply came back.
+// A lostError means that a command was sent and no usable reply came back.
 type lostError struct {
 	err   error
-	ended error // the context's error when that is why
+	ended error // the context's error when that is the cause
 }
 
-// Error says what went wrong on the way.
+// Error describes the failure.
 func (e *lostError) Error() string { return "no reply: " + e.err.Error() }
 
 // Unwrap returns both causes.
@@ -30,10 +30,10 @@ func (e *lostError) Unwrap() []error {
 	return []error{e.err, e.ended}
 }
 
-// A dialError says that the device cannot be opened.
+// A dialError means that the device cannot be opened.
 type dialError struct{ err error }
 
-// Error is the cause's.
+// Error returns the cause's text.
 func (e *dialError) Error() string { return e.err.Error() }
 
 // Unwrap returns the cause.
@@ -43,12 +43,12 @@ func (e *dialError) Unwrap() error { return e.err }
 const hintOpen = "check that the TPM is enabled in the firmware setup and its driver (tpm_tis, tpm_crb) is loaded, " +
 	"that this user may open /dev/tpmrm0 (group tss), or name a software TPM with --device swtpm:PATH"
 
-// hintOwner is the next step when the owner hierarchy wants an authorisation.
+// hintOwner is the next step when the owner hierarchy needs an authorisation.
 const hintOwner = "put the owner authorisation into a file of the agent's and name it as owner-auth-file in agent.yaml"
 
-// explain turns err into the fault.Error that callers see. Errors that already
-// are one pass through. Response codes are not authenticated: they choose the
-// words, never what is trusted.
+// explain turns err into the fault.Error that callers see. Errors that already are
+// one pass through. Response codes are not authenticated: they choose the message, and
+// no trust depends on them.
 func (t *TPM) explain(err error) error {
 	if err == nil {
 		return nil
@@ -94,8 +94,8 @@ func (t *TPM) explainLost(lost *lostError, err error) error {
 	return &fault.Error{Kind: fault.DeviceAbsent, Message: "the TPM went away during a command", Hint: "try again", Err: err}
 }
 
-// explainEnded is for a caller whose time is over: the first time that is a
-// late answer, after that the device is known not to answer.
+// explainEnded is for a caller whose deadline has passed: the first time the device is
+// late, after that it is known not to answer.
 func (t *TPM) explainEnded(err error) error {
 	if errors.Is(err, context.Canceled) {
 		return &fault.Error{Kind: fault.Deadline, Message: "the caller gave up before the TPM answered", Err: err}
@@ -123,7 +123,7 @@ func explainCode(rc tpm2.TPMRC, err error) error {
 	return &fault.Error{Kind: fault.Internal, Message: "the TPM refused a command", Err: err}
 }
 
-// hintLocked says why a lockout is nobody's accident and what not to do.
+// hintLocked is the next step during a lockout.
 const hintLocked = "keys without a PIN still sign; wait, do not try PINs: other software on this machine shares the lockout"
 
 // codeName is a response code by its name in TPM 2.0 Part 2.
@@ -143,7 +143,7 @@ func codeName(rc tpm2.TPMRC) string {
 	return fmt.Sprintf("response code %#x", uint32(rc))
 }
 
-// full reports the codes for slots that are all taken.
+// full reports whether rc means that all slots are taken.
 func full(rc tpm2.TPMRC) bool {
 	switch rc {
 	case tpm2.TPMRCObjectMemory, tpm2.TPMRCSessionMemory, tpm2.TPMRCMemory, tpm2.TPMRCSessionHandles, tpm2.TPMRCObjectHandles:
@@ -165,13 +165,13 @@ func codeOf(err error) tpm2.TPMRC {
 // parameter or a session (TPM 2.0 Part 2, section 6.6.1).
 func aboutParameter(err error) bool { return codeOf(err)&0x80 != 0 }
 
-// wrongAuth reports a refused authorisation value.
+// wrongAuth reports whether err is a refused authorisation value.
 func wrongAuth(err error) bool {
 	return errors.Is(err, tpm2.TPMRCAuthFail) || errors.Is(err, tpm2.TPMRCBadAuth)
 }
 
-// vanished reports that a handle which we hold names nothing any more: the
-// device was reset or cleared.
+// vanished reports whether a handle that we hold is no longer valid: the device was
+// reset or cleared.
 func vanished(err error) bool {
 	rc := codeOf(err)
 	byReference := rc >= tpm2.TPMRCReferenceH0 && rc <= tpm2.TPMRCReferenceH6
@@ -184,14 +184,14 @@ func sessionVanished(err error) bool {
 	return rc >= tpm2.TPMRCReferenceS0 && rc <= tpm2.TPMRCReferenceS6
 }
 
-// gone reports that the other end of the connection went away, which says
-// nothing about the device behind it.
+// gone reports whether the other end closed the connection, which is no fault of the
+// device behind it.
 func gone(err error) bool {
 	var lost *lostError
 	return errors.As(err, &lost) && lost.ended == nil && !errors.Is(lost.err, errMalformed)
 }
 
-// missingDevice reports that opening failed because there is nothing to open.
+// missingDevice reports whether opening failed because the device does not exist.
 func missingDevice(err error) bool {
 	return errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ENODEV) || errors.Is(err, syscall.ENXIO)
 }

@@ -18,8 +18,8 @@ func tidying(ctx context.Context) (context.Context, context.CancelFunc) {
 // hold notes a handle as ours, so that recover leaves it alone.
 func (t *TPM) hold(h tpm2.TPMHandle) { t.held[h] = true }
 
-// flush gives a transient object or session back. When that cannot be done the
-// device needs clearing up, which the next use of the link does.
+// flush flushes a transient object or session. When that fails, the next use of the
+// link cleans up the device.
 func (t *TPM) flush(ctx context.Context, l *link, h tpm2.TPMHandle) {
 	delete(t.held, h)
 	if l == nil || l.lost {
@@ -35,10 +35,10 @@ func (t *TPM) flush(ctx context.Context, l *link, h tpm2.TPMHandle) {
 
 // recover flushes every transient object and session on a device without a
 // resource manager that is not held: leftovers of lost replies or of an agent
-// that was killed. What is held and no longer there is forgotten.
+// that was killed. It drops held handles that are no longer in the device.
 func (t *TPM) recover(ctx context.Context) error {
 	if t.managed {
-		t.dirty = false // closing the descriptor flushed what it held
+		t.dirty = false // closing the descriptor flushed its handles
 		return nil
 	}
 	found, err := t.listHandles(ctx)
@@ -70,8 +70,8 @@ func (t *TPM) listHandles(ctx context.Context) (map[tpm2.TPMHandle]bool, error) 
 	return found, nil
 }
 
-// maxHandles is how many handles one reply can list and more than a device
-// without a resource manager has.
+// maxHandles bounds the handles in one reply, and is more than a device without a
+// resource manager has.
 const maxHandles = 254
 
 // handlesFrom lists at most count handles of first's kind from first upwards.
@@ -108,8 +108,8 @@ func (t *TPM) forgetMissing(found map[tpm2.TPMHandle]bool) {
 	}
 }
 
-// forgetAll drops everything that we believe to be in the device, without a
-// command: it was reset, cleared or restarted.
+// forgetAll drops all records of the device's content, without a command: the device
+// was reset, cleared or restarted.
 func (t *TPM) forgetAll() {
 	for id := range t.loaded {
 		t.forget(id)

@@ -24,9 +24,9 @@ func (t *TPM) Export(m keys.Material) ([]byte, error) {
 // owner hierarchy's standard primary or a persistent storage key, and loads it.
 // The key keeps the authorisation value that it has. A foreign key without PIN
 // may count for the dictionary-attack protection (tpm2-openssl's do): that takes
-// allowImported, and one signature, which proves that there is no PIN. Nothing is
-// sent when a wrong claim would come too near the TPM's lockout. Such a key stops
-// with a locked TPM, which our own keys do not.
+// allowImported, and one signature, which proves that there is no PIN. Import sends
+// nothing when a wrong claim would come too near the TPM's lockout. Such a key cannot
+// sign while the TPM is locked, which our own keys can.
 func (t *TPM) Import(ctx context.Context, asked keys.Template, file []byte, allowImported bool) (keys.Material, error) {
 	k, err := parseKeyFile(file)
 	if err != nil {
@@ -63,7 +63,7 @@ func parentOf(h tpm2.TPMHandle) (parentRef, error) {
 	return parentRef{}, refuse("its parent " + handleText(h) + " is neither the owner hierarchy nor persistent")
 }
 
-// suits refuses a key of another kind than asked, or with freedoms that nobody
+// suits rejects a key of another kind than requested, or with freedoms that were not
 // allowed, and narrows its suites to the purpose's.
 func (k *key) suits(asked keys.Template, allowImported bool) error {
 	if free := k.freedoms(); len(free) != 0 && !allowImported {
@@ -93,7 +93,7 @@ func (k *key) suits(asked keys.Template, allowImported bool) error {
 	return err
 }
 
-// adopt loads a foreign key under its parent and checks what can be checked.
+// adopt loads a foreign key under its parent and checks it as far as possible.
 func (t *TPM) adopt(ctx context.Context, l *link, k *key, ref parentRef) (*entry, error) {
 	var e *entry
 	err := t.withParent(ctx, l, ref, func(p parent) (err error) {

@@ -16,7 +16,7 @@ import (
 	"holdfast/internal/keys"
 )
 
-// Limits on what is read from disk, in bytes.
+// Limits on files, in bytes.
 const (
 	maxDER    = 8 << 10
 	maxRecord = 16 << 10
@@ -29,17 +29,16 @@ type record struct {
 	Handle string       `json:"handle,omitempty"` // where the key is persistent
 }
 
-// A recordParent pins the key's parent: what it was made from, or where it is,
-// and its name.
+// A recordParent pins the key's parent: its template or its handle, and its name.
 type recordParent struct {
 	Template []byte `json:"template,omitempty"` // TPMT_PUBLIC, for TPM2_CreatePrimary
 	Handle   string `json:"handle,omitempty"`   // of a persistent parent
 	Name     string `json:"name"`               // hex
 }
 
-// A key is what a record says, taken apart and checked.
+// A key is a parsed and checked record.
 type key struct {
-	id         string // the record's bytes, which tell keys apart
+	id         string // the record's bytes, which identify the key
 	file       *keyfile.TPMKey
 	area       *tpm2.TPMTPublic
 	name       []byte
@@ -50,7 +49,7 @@ type key struct {
 	pin        bool
 }
 
-// material is what is stored of k, in the one form that parseMaterial takes.
+// material returns the stored form of k, the only one that parseMaterial accepts.
 func (k *key) material() (keys.Material, error) {
 	r := record{Key: string(k.file.Bytes()), Parent: recordOf(k.parent)}
 	if k.persistent != 0 {
@@ -63,8 +62,7 @@ func (k *key) material() (keys.Material, error) {
 	}, err
 }
 
-// parseMaterial reads a key's material and checks everything about it that
-// takes no device.
+// parseMaterial reads a key's material and makes all checks that need no device.
 func parseMaterial(m keys.Material) (*key, error) {
 	r, err := parseRecord(m.Device)
 	if err != nil {
@@ -86,7 +84,7 @@ func parseMaterial(m keys.Material) (*key, error) {
 	return k, k.matches(m)
 }
 
-// matches refuses a key that is not what the rest of its material says.
+// matches rejects a key that differs from the rest of its material.
 func (k *key) matches(m keys.Material) error {
 	free := k.freedoms()
 	switch {
@@ -102,8 +100,8 @@ func (k *key) matches(m keys.Material) error {
 	return nil
 }
 
-// parseRecord reads a record strictly: what does not encode back to the same
-// bytes has an unknown, doubled or misspelt member.
+// parseRecord reads a record strictly: a record that does not encode back to the same
+// bytes has an unknown, duplicate or misspelt member.
 func parseRecord(device []byte) (record, error) {
 	var r record
 	if len(device) > maxRecord {
@@ -139,7 +137,7 @@ func (p recordParent) ref() (parentRef, error) {
 	return ref, err
 }
 
-// checkTemplate refuses anything but a storage key's public area.
+// checkTemplate rejects anything but a storage key's public area.
 func checkTemplate(template []byte) error {
 	area, err := tpm2.Unmarshal[tpm2.TPMTPublic](template)
 	if err != nil || !bytes.Equal(tpm2.Marshal(*area), template) {
@@ -149,7 +147,7 @@ func checkTemplate(template []byte) error {
 }
 
 // parseKeyFile reads a TSS2 PRIVATE KEY file (draft-bottomley-tpm2-keys) of a
-// loadable key without policy. Its parent is left for the caller.
+// loadable key without policy. The caller checks its parent.
 func parseKeyFile(file []byte) (*key, error) {
 	f, err := parseFile(file, keyfile.OIDLoadableKey)
 	if err != nil {
@@ -182,7 +180,7 @@ func parseFile(file []byte, kind asn1.ObjectIdentifier) (*keyfile.TPMKey, error)
 }
 
 // canonical reports whether f encodes back to der. tpm2-openssl writes TRUE as
-// 1, which is BER; that one byte is forgiven.
+// 1, which is BER; that byte is accepted.
 func canonical(f *keyfile.TPMKey, der []byte) bool {
 	again := keyfile.Marshal(f)
 	foreign := bytes.Replace(again, []byte{0xa0, 3, 1, 1, 0xff}, []byte{0xa0, 3, 1, 1, 1}, 1)
@@ -231,8 +229,8 @@ func (k *key) suite(s keys.Scheme) (suite, error) {
 	return suite{}, &fault.Error{Kind: fault.Unsupported, Message: fmt.Sprintf("the key does not sign %q", s)}
 }
 
-// malformed is the error for stored or imported bytes that make no sense; it
-// quotes short fields at most, never the file.
+// malformed is the error for stored or imported bytes that are malformed; it quotes
+// short fields at most, never the file.
 func malformed(format string, args ...any) error {
 	return &fault.Error{Kind: fault.BadRequest, Message: "TPM key: " + fmt.Sprintf(format, args...)}
 }

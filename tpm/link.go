@@ -16,7 +16,7 @@ import (
 // has its own. A link is used by the owner of the device only.
 type link struct {
 	conn   Conn
-	lost   bool // a reply was lost or damaged: what the device did is unknown
+	lost   bool // a reply was lost or damaged: the device's state is unknown
 	closed bool
 	reply  [maxReply]byte
 	build  [256]byte // room for a command laid out by hand
@@ -44,7 +44,7 @@ func (l *link) send(ctx context.Context, command []byte) ([]byte, error) {
 	}
 }
 
-// once sends a command and returns a reply whose header makes sense.
+// once sends a command and returns a reply with a valid header.
 func (l *link) once(ctx context.Context, command []byte) ([]byte, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -79,7 +79,7 @@ func (l *link) drop() {
 	go l.conn.Close()
 }
 
-// checkHeader holds a reply to TPM 2.0 Part 1, section 16.9: the size is the
+// checkHeader checks a reply against TPM 2.0 Part 1, section 16.9: the size is the
 // reply's, errors are a header alone, success carries the command's tag.
 func checkHeader(command, reply []byte) error {
 	if len(reply) < headerSize || binary.BigEndian.Uint32(reply[2:]) != uint32(len(reply)) {
@@ -98,7 +98,7 @@ func checkHeader(command, reply []byte) error {
 // replyCode returns the response code of a reply that is at least a header.
 func replyCode(reply []byte) tpm2.TPMRC { return tpm2.TPMRC(binary.BigEndian.Uint32(reply[6:])) }
 
-// A caller is a link as go-tpm wants it, for the length of one context.
+// A caller adapts a link to go-tpm for the length of one context.
 type caller struct {
 	ctx  context.Context
 	link *link

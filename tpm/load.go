@@ -11,7 +11,7 @@ import (
 )
 
 // maxLoaded bounds the descriptors that are open for loaded keys behind a
-// resource manager. Without one the device says when its slots are full.
+// resource manager. Without one the device reports when its slots are full.
 const maxLoaded = 32
 
 // An entry is a key that is in the device and can be used by its handle.
@@ -141,7 +141,7 @@ func (t *TPM) loadUnder(ctx context.Context, l *link, p parent, k *key) (*entry,
 // hintLost is the next step for a key that its TPM refuses.
 const hintLost = "the record is damaged or belongs to another TPM: restore it, or make a new key and enrol it again"
 
-// loadRefused turns a refusal that is about the key itself into key-lost.
+// loadRefused turns a refusal of the key itself into key-lost.
 func loadRefused(err error) error {
 	if !aboutParameter(err) || vanished(err) {
 		return err

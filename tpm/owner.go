@@ -10,8 +10,8 @@ import (
 	"holdfast/internal/fault"
 )
 
-// Default deadlines for callers that bring none. Making an RSA key takes a chip
-// up to minutes, anything else below a second.
+// Default timeouts for callers without a deadline. Making an RSA key takes a chip up to
+// minutes, anything else less than a second.
 const (
 	patience    = 30 * time.Second
 	rsaPatience = 5 * time.Minute
@@ -21,9 +21,9 @@ const (
 // TPM costs one for the closed connection and one for TPM_RC_INITIALIZE.
 const attempts = 3
 
-// run makes the caller the owner of the device and runs op, again from the
-// start when the ground shifted under it: a connection that had died, a reset,
-// a handle that named nothing. op must be safe to repeat.
+// run makes the caller the owner of the device and runs op. It repeats op from the
+// start after a closed connection, a reset, or a handle that is no longer valid. op
+// must be safe to repeat.
 func (t *TPM) run(ctx context.Context, wait time.Duration, op func(context.Context) error) error {
 	if _, bounded := ctx.Deadline(); !bounded {
 		var cancel context.CancelFunc
@@ -65,8 +65,8 @@ func (t *TPM) release() {
 	<-t.owner
 }
 
-// repair puts right what err shows to be wrong with our picture of the device
-// and reports whether the operation may be tried again.
+// repair corrects our records of the device's state where err contradicts them, and
+// reports whether the operation may be tried again.
 func (t *TPM) repair(ctx context.Context, err error) bool {
 	if _, final := fault.AsError(err); final || err == nil || ctx.Err() != nil {
 		return false
@@ -92,13 +92,13 @@ func (t *TPM) startup(ctx context.Context) error {
 	}
 	_, err = tpm2.Startup{StartupType: tpm2.TPMSUClear}.Execute(l.on(ctx))
 	if errors.Is(err, tpm2.TPMRCInitialize) {
-		return nil // somebody was faster
+		return nil // another caller was faster
 	}
 	return err
 }
 
 // sharedLink returns the link that holds no key of its own, opening it when
-// needed and clearing up after a lost reply.
+// needed and cleaning up after a lost reply.
 func (t *TPM) sharedLink(ctx context.Context) (*link, error) {
 	if t.shared == nil || t.shared.lost {
 		t.dirty = t.dirty || t.shared != nil

@@ -12,8 +12,8 @@ import (
 )
 
 // Persistent keys take the first free handle of this range. It lies within the
-// owner's (TCG Registry of Reserved TPM 2.0 Handles, section 2.3.1), above what
-// vendors and provisioning use.
+// owner's (TCG Registry of Reserved TPM 2.0 Handles, section 2.3.1), above the
+// handles that vendors and provisioning use.
 const (
 	firstPersistent tpm2.TPMHandle = 0x81008000
 	lastPersistent  tpm2.TPMHandle = 0x817fffff
@@ -25,9 +25,9 @@ type place struct {
 	name   []byte
 }
 
-// Persist puts a new key of a persistent template at its handle. Other keys need
-// nothing. A handle that its record names is never lost: when the reply is, the
-// next use finds the key there, or Delete removes it.
+// Persist puts a new key of a persistent template at its handle, and does nothing for
+// other keys. The handle in the key's record is never lost: after a lost reply the next
+// use finds the key there, or Delete removes it.
 func (t *TPM) Persist(ctx context.Context, m keys.Material) error {
 	return t.run(ctx, patience, func(ctx context.Context) error {
 		e, err := t.find(ctx, m)
@@ -59,13 +59,13 @@ func (t *TPM) persist(ctx context.Context, l *link, e *entry) error {
 	return nil
 }
 
-// persistRefused says why a key cannot be persistent.
+// persistRefused is the error for a key that cannot be persistent.
 func persistRefused(err error) error {
 	switch {
 	case wrongAuth(err):
 		return &fault.Error{Kind: fault.Unsupported, Message: "the TPM's owner hierarchy wants an authorisation for a persistent key", Hint: hintOwner, Err: err}
 	case errors.Is(err, tpm2.TPMRCNVDefined):
-		return &fault.Error{Kind: fault.Busy, Message: "somebody else has just taken the key's persistent handle", Hint: "try again", Err: err}
+		return &fault.Error{Kind: fault.Busy, Message: "another program has just taken the key's persistent handle", Hint: "try again", Err: err}
 	case errors.Is(err, tpm2.TPMRCNVSpace):
 		return &fault.Error{Kind: fault.Unsupported, Message: "the TPM has no room for another persistent key", Hint: "make the key without --persistent", Err: err}
 	}
@@ -134,8 +134,7 @@ func nameAt(ctx context.Context, l *link, h tpm2.TPMHandle) ([]byte, error) {
 	return name.Buffer, nil
 }
 
-// holds reports whether a persistent handle holds the object of that name, and
-// not nothing or another's.
+// holds reports whether a persistent handle holds the object of that name.
 func (t *TPM) holds(ctx context.Context, l *link, c place) (found bool, err error) {
 	err = t.withRoom(ctx, func() error {
 		name, err := nameAt(ctx, l, c.handle)
@@ -148,8 +147,8 @@ func (t *TPM) holds(ctx context.Context, l *link, c place) (found bool, err erro
 	return found, err
 }
 
-// attach returns an entry for a key at its persistent handle, or nil when
-// something else or nothing is there.
+// attach returns an entry for a key at its persistent handle, or nil when the handle is
+// empty or holds another object.
 func (t *TPM) attach(ctx context.Context, k *key) (*entry, error) {
 	l, own, err := t.linkFor(ctx, k.pin)
 	if err != nil {
@@ -163,8 +162,8 @@ func (t *TPM) attach(ctx context.Context, k *key) (*entry, error) {
 	return &entry{key: k, handle: k.persistent, own: own}, nil
 }
 
-// persistAgain puts a key back where its record says it is. When that place is
-// taken or refused the key is used as a transient one.
+// persistAgain puts a key back at the handle in its record. When the handle is taken or
+// the TPM refuses it, the key is used as a transient one.
 func (t *TPM) persistAgain(ctx context.Context, l *link, e *entry) {
 	_ = t.persist(ctx, l, e)
 }
@@ -192,7 +191,7 @@ func (t *TPM) Delete(ctx context.Context, m keys.Material) error {
 	})
 }
 
-// evict removes the key from its place, and nothing else from there.
+// evict removes the key from its place, and no other object.
 func (t *TPM) evict(ctx context.Context, l *link, c place) error {
 	found, err := t.holds(ctx, l, c)
 	if err != nil || !found {

@@ -17,13 +17,13 @@ import (
 // and bound to the key (TPM 2.0 Part 1, section 19.6.8). The session then
 // authorises the key by itself, and the PIN is not kept.
 
-// needPIN is the answer for a key with a PIN and without a live session.
+// needPIN is the error for a key with a PIN and without a live session.
 func needPIN() error {
 	return &fault.Error{Kind: fault.PINRequired, Message: "the key is locked with a PIN", Next: fault.Next{Do: fault.Unlock}}
 }
 
 // Unlock lets Sign use a key with a PIN until the given time. The caller wipes
-// pin. Nothing is sent when a wrong PIN would come too near the TPM's lockout.
+// pin. Unlock sends nothing when a wrong PIN would come too near the TPM's lockout.
 func (t *TPM) Unlock(ctx context.Context, m keys.Material, pin []byte, until time.Time) error {
 	if err := keys.CheckPIN(pin); err != nil {
 		return err
@@ -53,9 +53,8 @@ func (t *TPM) Unlock(ctx context.Context, m keys.Material, pin []byte, until tim
 	})
 }
 
-// mayTry reads the dictionary-attack counters and refuses to try a PIN when a
-// wrong one would leave too few tries to others on this machine, disk
-// encryption among them. Keys that do not count (noDA) may always try.
+// mayTry reads the dictionary-attack counters and fails when a wrong PIN would leave
+// too few tries to other software on this machine, such as disk encryption. Keys that do not count (noDA) may always try.
 func (t *TPM) mayTry(ctx context.Context, l *link, k *key) (lockout, error) {
 	if k.area.ObjectAttributes.NoDA {
 		return lockout{}, nil
@@ -76,8 +75,8 @@ func (t *TPM) mayTry(ctx context.Context, l *link, k *key) (lockout, error) {
 }
 
 // provePIN starts a session bound to the key with pin and proves it with a
-// signature that is thrown away. After this point nothing is repeated: each
-// repetition of a wrong PIN costs a try.
+// signature that is discarded. It repeats nothing: each repetition of a wrong PIN costs
+// a try.
 func (t *TPM) provePIN(ctx context.Context, l *link, e *entry, pin []byte, now lockout) (*session, error) {
 	var s *session
 	err := t.withParent(ctx, l, e.key.parent, func(p parent) (err error) {
@@ -98,8 +97,8 @@ func (t *TPM) provePIN(ctx context.Context, l *link, e *entry, pin []byte, now l
 	return s, nil
 }
 
-// wrongPIN says how many wrong PINs are left to us, given the counters from
-// before this one.
+// wrongPIN is the error for a wrong PIN, with the tries left by the counters from
+// before it.
 func wrongPIN(before lockout) error {
 	e := &fault.Error{Kind: fault.PINRequired, Message: "wrong PIN", Next: fault.Next{Do: fault.Unlock}}
 	if before.max > 0 {
@@ -124,7 +123,7 @@ func (t *TPM) keepSession(id string, s *session, until time.Time) {
 }
 
 // Lock ends the session of one key, or of all. The session key is wiped at
-// once, the device's slot is freed when the device is next free.
+// once, the device's slot when the device is next free.
 func (t *TPM) Lock(m *keys.Material) {
 	for id, s := range t.sessions() {
 		if m == nil || id == string(m.Device) {
@@ -133,8 +132,8 @@ func (t *TPM) Lock(m *keys.Material) {
 	}
 }
 
-// lockOne retires s, unless another session has taken its place, and flushes it
-// if nobody owns the device; whoever does flushes it on release.
+// lockOne retires s, unless another session has replaced it, and flushes it if the
+// device has no owner; otherwise the owner flushes it on release.
 func (t *TPM) lockOne(id string, s *session) {
 	t.mu.Lock()
 	if t.unlocked[id] == s {
@@ -210,15 +209,15 @@ func (t *TPM) sweep() {
 // section 19.8).
 type lockout struct {
 	locked   bool
-	failed   int           // tries that have failed and are not forgiven yet
+	failed   int           // failed tries that are not forgiven yet
 	max      int           // failed tries that lock the device
 	interval time.Duration // in which one failed try is forgiven
 }
 
-// left is how many more failed tries lock the device.
+// left returns how many more failed tries lock the device.
 func (o lockout) left() int { return max(o.max-o.failed, 0) }
 
-// reserve is how many tries are not ours to spend: three, or one where the
+// reserve returns how many tries are kept for other software: three, or one where the
 // limit is as low as a software TPM's.
 func (o lockout) reserve() int {
 	if o.max < 5 {

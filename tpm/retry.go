@@ -19,8 +19,8 @@ func retryable(rc tpm2.TPMRC) bool {
 	return false
 }
 
-// A retryError says that the device kept asking for another try until the
-// caller's time was over.
+// A retryError means that the device asked for another try until the caller's deadline
+// passed.
 type retryError struct {
 	rc  tpm2.TPMRC
 	err error
@@ -29,7 +29,7 @@ type retryError struct {
 // Error names the code.
 func (e *retryError) Error() string { return fmt.Sprintf("%v: %v", e.rc, e.err) }
 
-// Unwrap returns what ended the wait.
+// Unwrap returns the cause of the end of the wait.
 func (e *retryError) Unwrap() error { return e.err }
 
 // The pause before a repeated try doubles from the first to the last.
@@ -38,8 +38,8 @@ const (
 	lastPause  = 100 * time.Millisecond
 )
 
-// pause waits before try number try+2, half of it by chance so that two
-// waiters part, and returns ctx's error when ctx ends first.
+// pause waits before try number try+2, with a random half (jitter), and returns ctx's
+// error when ctx ends first.
 func pause(ctx context.Context, try int) error {
 	wait := min(firstPause<<min(try, 10), lastPause)
 	timer := time.NewTimer(wait/2 + rand.N(wait/2))

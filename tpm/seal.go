@@ -16,14 +16,13 @@ import (
 
 // A sealed secret is a KeyedHash object that neither signs nor decrypts (TPM 2.0
 // Part 1, section 37). Its file is a TSS2 PRIVATE KEY of the type for sealed
-// data. It has an empty authorisation value: one that is stored beside the
-// object would protect nothing, and the TPM's parent key is what keeps the
-// secret. On the bus it is encrypted both ways, in sessions salted to the parent.
+// data. It has an empty authorisation value: a value stored beside the object would
+// protect nothing, and the TPM's parent key protects the secret. On the bus it is encrypted both ways, in sessions salted to the parent.
 
 var _ keys.Sealer = (*TPM)(nil)
 
-// Seal makes a sealed object and returns what Unseal wants: five commands,
-// and nothing is left in the device.
+// Seal makes a sealed object and returns it in the form that Unseal takes. It sends
+// five commands and leaves nothing in the device.
 func (t *TPM) Seal(ctx context.Context, secret []byte) (json.RawMessage, error) {
 	if err := keys.CheckSecret(secret); err != nil {
 		return nil, err
@@ -45,7 +44,7 @@ func (t *TPM) Seal(ctx context.Context, secret []byte) (json.RawMessage, error) 
 	return device, nil
 }
 
-// sealUnder makes the object and checks that it is what was asked for.
+// sealUnder makes the object and checks that it fits the template.
 func (t *TPM) sealUnder(ctx context.Context, l *link, p parent, secret []byte) (json.RawMessage, error) {
 	data := tpm2.NewTPMUSensitiveCreate(&tpm2.TPM2BSensitiveData{Buffer: secret})
 	made, err := t.createUnder(ctx, l, p, tpm2.TPMSSensitiveCreate{Data: data}, true, sealTemplate())
@@ -72,15 +71,14 @@ func sealTemplate() tpm2.TPMTPublic {
 	}
 }
 
-// A sealed is what the record of a sealed secret says, taken apart and checked.
+// A sealed is the parsed and checked record of a sealed secret.
 type sealed struct {
 	file   *keyfile.TPMKey
 	name   []byte
 	parent parentRef
 }
 
-// parseSealed reads what Seal returned and checks everything about it that takes
-// no device.
+// parseSealed reads a result of Seal and makes all checks that need no device.
 func parseSealed(device []byte) (*sealed, error) {
 	r, err := parseRecord(device)
 	if err != nil {
@@ -101,8 +99,8 @@ func parseSealed(device []byte) (*sealed, error) {
 	return s, err
 }
 
-// newSealed refuses an object that is not exactly as Seal makes them. One that
-// counts for the lockout, say, would cost a try each time.
+// newSealed rejects an object that is not exactly as Seal makes them: one that counts
+// for the lockout, for example, would cost a try each time.
 func newSealed(f *keyfile.TPMKey) (*sealed, error) {
 	area, err := f.Pubkey.Contents()
 	if err != nil || !bytes.Equal(tpm2.Marshal(*area), f.Pubkey.Bytes()) {
@@ -118,7 +116,7 @@ func newSealed(f *keyfile.TPMKey) (*sealed, error) {
 	return &sealed{file: f, name: name.Buffer}, nil
 }
 
-// recordOf is a parent as records have it.
+// recordOf returns the record of a parent.
 func recordOf(p parentRef) recordParent {
 	r := recordParent{Template: p.template, Name: hex.EncodeToString(p.name)}
 	if p.handle != 0 {

@@ -33,15 +33,15 @@ type session struct {
 	handle tpm2.TPMHandle
 	link   *link
 	key    []byte // the session key
-	auth   []byte // what else authorises the entity; empty when bound to it
+	auth   []byte // the entity's authorisation value; empty when bound to it
 	attrs  byte
 
 	nonceTPM    []byte
 	nonceCaller [nonceSize]byte
 	opened      []byte // the last reply parameter that was decrypted
 
-	until time.Time   // with Unlock: when it ends
-	timer *time.Timer // with Unlock: what ends it
+	until time.Time   // with Unlock: the time of its end
+	timer *time.Timer // with Unlock: ends it
 
 	parked *tpm2.TPMSContext // when it is saved out of the device; the owner's
 	used   uint64            // the clock when it was last used; the owner's
@@ -49,7 +49,7 @@ type session struct {
 
 var _ tpm2.Session = (*session)(nil)
 
-// A sessionRequest says what session to start.
+// A sessionRequest describes a session to start.
 type sessionRequest struct {
 	salt     *parent        // encrypts the salt; nil for none
 	bind     tpm2.TPMHandle // the entity it is bound to, with bindAuth; zero for none
@@ -126,7 +126,7 @@ func aes128CFB() tpm2.TPMTSymDef {
 }
 
 // derive makes the session key from the bind entity's authorisation value and
-// the salt (TPM 2.0 Part 1, section 19.6.8), and wipes what it made it from.
+// the salt (TPM 2.0 Part 1, section 19.6.8), and wipes its inputs.
 func (s *session) derive(bindAuth, salt []byte) {
 	if len(bindAuth)+len(salt) == 0 {
 		return
@@ -146,7 +146,7 @@ func trimZeros(auth []byte) []byte {
 	return auth
 }
 
-// wipe makes the session useless to whoever reads this memory later.
+// wipe clears the session's secrets from memory.
 func (s *session) wipe() {
 	clear(s.key)
 	clear(s.opened)
@@ -172,7 +172,7 @@ func (s *session) commandMAC(hash [sha256.Size]byte) []byte {
 	return s.mac(hash, s.nonceCaller[:], s.nonceTPM, s.attrs)
 }
 
-// errReplyMAC says that a reply does not come from the other end of the session.
+// errReplyMAC means that a reply does not come from the other end of the session.
 var errReplyMAC = errors.New("the reply's authorisation is wrong")
 
 // accept checks a reply's authorisation and rolls the nonces.
@@ -211,7 +211,7 @@ func replyHash(cc tpm2.TPMCC, parameters []byte) (sum [sha256.Size]byte) {
 // Init does nothing: a session here has been started.
 func (s *session) Init(transport.TPM) error { return nil }
 
-// CleanupFailure does nothing: whoever started the session flushes it.
+// CleanupFailure does nothing: the code that started the session flushes it.
 func (s *session) CleanupFailure(transport.TPM) error { return nil }
 
 // NonceTPM returns the TPM's last nonce.
@@ -272,7 +272,7 @@ func (s *session) Encrypt(parameter []byte) error {
 	return nil
 }
 
-// Decrypt decrypts the first reply parameter in place, once Validate has taken
+// Decrypt decrypts the first reply parameter in place, once Validate has accepted
 // the reply and its nonce. [session.wipe] wipes it.
 func (s *session) Decrypt(parameter []byte) error {
 	if !s.IsEncryption() {

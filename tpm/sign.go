@@ -13,7 +13,7 @@ import (
 )
 
 // Sign signs digest: one command for a key that is in the device, four when it
-// has to be loaded first. A key with a PIN takes an Unlock before.
+// has to be loaded first. A key with a PIN needs an Unlock before.
 func (t *TPM) Sign(ctx context.Context, m keys.Material, s keys.Scheme, digest []byte) ([]byte, error) {
 	if len(digest) == 0 || s.Hash() == 0 || len(digest) != s.Hash().Size() {
 		return nil, &fault.Error{Kind: fault.BadRequest, Message: fmt.Sprintf("a digest of %d bytes is not one for %q", len(digest), s)}
@@ -62,7 +62,7 @@ func (t *TPM) signPlain(ctx context.Context, l *link, e *entry, su suite, digest
 	return signature, step("TPM2_Sign", l, err)
 }
 
-// signUnlocked signs with the session that Unlock left behind.
+// signUnlocked signs with the session of Unlock.
 func (t *TPM) signUnlocked(ctx context.Context, l *link, e *entry, su suite, digest []byte) ([]byte, error) {
 	if s := t.sessionOf(e.key.id); s != nil {
 		if err := t.unpark(ctx, l, s); err != nil {
@@ -98,8 +98,8 @@ func (t *TPM) authorise(l *link, e *entry, su suite, digest []byte) (*session, [
 	return s, appendSign(l.build[:0], e.handle, e.key.name, s, su, digest), nil
 }
 
-// acceptReply checks a reply under s, unless s was locked away meanwhile: without
-// its key nobody can tell whether the reply is the TPM's, and nobody needs to.
+// acceptReply checks a reply under s, and fails when s was locked meanwhile: without
+// its key the reply cannot be authenticated.
 func (t *TPM) acceptReply(l *link, id string, s *session, r signReply) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -121,15 +121,15 @@ func (s *session) acceptSign(r signReply) error {
 	return s.accept(replyHash(tpm2.TPMCCSign, r.parameters), r.nonce, r.attrs, r.mac)
 }
 
-// sessionFailed ends a session that can no longer be used after err, and says
-// what that means to the caller.
+// sessionFailed ends a session that can no longer be used after err, and returns the
+// caller's error.
 func (t *TPM) sessionFailed(id string, err error) error {
 	rc := codeOf(err)
 	switch {
 	case sessionVanished(err), wrongAuth(err):
 		t.endSession(id)
 		return needPIN()
-	case rc == tpm2.TPMRCSuccess: // no reply: the nonces have parted
+	case rc == tpm2.TPMRCSuccess: // no reply: the nonces differ
 		t.endSession(id)
 	}
 	return err
@@ -152,8 +152,8 @@ func (t *TPM) sendSign(ctx context.Context, l *link, command []byte) (signReply,
 	return r, err
 }
 
-// testSign signs a random digest that is thrown away and verifies the
-// signature, with s for a key with a PIN.
+// testSign signs a random digest and verifies the signature, with s for a key with a
+// PIN.
 func (t *TPM) testSign(ctx context.Context, l *link, e *entry, su suite, s *session) error {
 	digest := make([]byte, su.scheme.Hash().Size())
 	if _, err := rand.Read(digest); err != nil {

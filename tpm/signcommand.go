@@ -8,7 +8,7 @@ import (
 )
 
 // TPM2_Sign is laid out by hand (TPM 2.0 Part 3, section 20.2): go-tpm's
-// reflection costs more time than the socket does. A test holds the bytes to
+// reflection costs more time than the socket does. A test compares the bytes with
 // go-tpm's.
 
 // appendSign appends TPM2_Sign with the password session of an empty
@@ -70,7 +70,7 @@ type signReply struct {
 	mac        []byte
 }
 
-// parseSignReply takes a reply apart whose header has been checked.
+// parseSignReply parses a reply whose header has been checked.
 func parseSignReply(reply []byte) (signReply, error) {
 	c := cursor{rest: reply[headerSize:]}
 	size := c.u32()
@@ -84,8 +84,8 @@ func parseSignReply(reply []byte) (signReply, error) {
 	return r, c.end()
 }
 
-// checkPassword holds the reply's authorisation area to what a password session
-// gets: nothing.
+// checkPassword checks that the reply's authorisation area is empty, as for a password
+// session.
 func (r signReply) checkPassword() error {
 	if len(r.nonce) != 0 || r.attrs != continueSession || len(r.mac) != 0 {
 		return fmt.Errorf("%w: the authorisation area", errMalformed)
@@ -97,7 +97,7 @@ func (r signReply) checkPassword() error {
 const maxRSA = 512
 
 // parseSignature reads a TPMT_SIGNATURE of suite su (TPM 2.0 Part 2, section
-// 11.3.4) and returns it as package keys wants it.
+// 11.3.4) and returns it in the form of package keys.
 func parseSignature(parameters []byte, su suite) ([]byte, error) {
 	c := cursor{rest: parameters}
 	alg, hash := tpm2.TPMAlgID(c.u16()), tpm2.TPMAlgID(c.u16())

@@ -17,8 +17,8 @@ import (
 // Provisioning Guidance, section 7.8). It is used, never made or evicted.
 const persistentSRK tpm2.TPMHandle = 0x81000001
 
-// A parentRef says which key a key hangs under: the primary of a template in
-// the owner hierarchy, or the object at a persistent handle.
+// A parentRef identifies a key's parent: the primary of a template in the owner
+// hierarchy, or the object at a persistent handle.
 type parentRef struct {
 	template []byte         // TPMT_PUBLIC; empty with a handle
 	handle   tpm2.TPMHandle // zero with a template
@@ -46,7 +46,7 @@ func (p parent) auth() tpm2.AuthHandle {
 }
 
 // withParent makes or finds the parent on l, checks that it is the recorded
-// one, lends it to use and flushes it. Where the owner hierarchy wants an
+// one, lends it to use and flushes it. Where the owner hierarchy needs an
 // authorisation that we do not have, the persistent storage root key serves
 // new keys, and old keys when it is the same key.
 func (t *TPM) withParent(ctx context.Context, l *link, ref parentRef, use func(parent) error) error {
@@ -66,7 +66,7 @@ func (t *TPM) withParent(ctx context.Context, l *link, ref parentRef, use func(p
 	return t.lend(p, checkParent(&p, ref.name), use)
 }
 
-// lend calls use unless err says that there is nothing to lend.
+// lend calls use unless err is set.
 func (t *TPM) lend(p parent, err error, use func(parent) error) error {
 	if err != nil {
 		return err
@@ -75,8 +75,8 @@ func (t *TPM) lend(p parent, err error, use func(parent) error) error {
 	return use(p)
 }
 
-// ownerRefused names the missing authorisation when the persistent storage
-// root key cannot stand in.
+// ownerRefused is the error for a missing owner authorisation where the persistent
+// storage root key cannot be used instead.
 func ownerRefused(err error) error {
 	kind := fault.KindOf(err)
 	if err == nil || codeOf(err) == tpm2.TPMRCSuccess && kind != fault.IdentityChanged && kind != fault.NotFound {
@@ -110,8 +110,8 @@ func (t *TPM) createParent(ctx context.Context, l *link, ref parentRef) (parent,
 	return p, err
 }
 
-// templateRefused is for a device that does not know what the parent was made
-// of: it is another one, or the record is damaged.
+// templateRefused is the error for a device that does not support the parent's
+// template: it is another device, or the record is damaged.
 func templateRefused(err error) error {
 	if !aboutParameter(err) || wrongAuth(err) {
 		return err
@@ -140,7 +140,7 @@ func readParent(ctx context.Context, l *link, ref parentRef) (parent, error) {
 	return p, nil
 }
 
-// parentMissing is for a persistent parent whose handle is empty.
+// parentMissing is the error for a persistent parent whose handle is empty.
 func parentMissing(ref parentRef) error {
 	where := handleText(ref.handle)
 	if ref.name == nil {
@@ -149,9 +149,9 @@ func parentMissing(ref parentRef) error {
 	return &fault.Error{Kind: fault.IdentityChanged, Message: "the key's parent is no longer at " + where, Hint: hintIdentity}
 }
 
-// parentCounts is for a persistent parent whose use with the empty authorisation
-// value is a try that may count for the lockout. It is not made: each key under
-// it would cost a try whenever it is loaded.
+// parentCounts is the error for a persistent parent whose use with the empty
+// authorisation value is a try that may count for the lockout. The parent is not used:
+// each key under it would cost a try whenever it is loaded.
 func parentCounts(ref parentRef) error {
 	return &fault.Error{Kind: fault.Unsupported, Message: "the key's parent at " + handleText(ref.handle) + " counts for the TPM's lockout",
 		Hint: "storage root keys have the attribute noda: make the key under such a one"}
@@ -170,8 +170,8 @@ func readPublic(ctx context.Context, l *link, h tpm2.TPMHandle) (*tpm2.TPMTPubli
 // hintIdentity is the next step after a clear or a swap.
 const hintIdentity = "if the TPM was cleared or replaced, its keys are gone: make new ones and enrol them again"
 
-// checkParent computes the parent's name from its public area, whatever the
-// device says it is, and holds it against the recorded one.
+// checkParent computes the parent's name from its public area, instead of asking the
+// device for it, and compares it with the recorded name.
 func checkParent(p *parent, recorded []byte) error {
 	if err := checkStorage(p.public); err != nil {
 		return err
@@ -188,7 +188,7 @@ func checkParent(p *parent, recorded []byte) error {
 	return nil
 }
 
-// checkStorage refuses a parent that is not a storage key bound to its device.
+// checkStorage rejects a parent that is not a storage key bound to its device.
 func checkStorage(public *tpm2.TPMTPublic) error {
 	a := public.ObjectAttributes
 	if !a.Restricted || !a.Decrypt || a.SignEncrypt || !a.FixedTPM || !a.FixedParent || !a.SensitiveDataOrigin {

@@ -11,7 +11,7 @@ import (
 	"holdfast/internal/keys"
 )
 
-// health is the device's state as the last commands showed it.
+// health is the device's state after the last commands.
 type health struct {
 	state  keys.State
 	since  time.Time
@@ -48,9 +48,9 @@ func (t *TPM) leave(states ...keys.State) {
 	}
 }
 
-// note draws the conclusion from an operation's outcome. Any answer ends the
-// states in which there are none; a lockout ends when the device says so, a
-// changed identity when a recorded parent is met again.
+// note updates the state from an operation's outcome. Any answer ends the states
+// without answers; a lockout ends when the device reports that, a changed identity when
+// a recorded parent is found again.
 func (t *TPM) note(err error) {
 	if err == nil || codeOf(err) != tpm2.TPMRCSuccess {
 		t.leave(keys.StateAbsent, keys.StateBusy, keys.StateWedged, keys.StateFailed)
@@ -87,8 +87,8 @@ func stateAfter(flaw *fault.Error) keys.State {
 	return ""
 }
 
-// unanswered reports a deadline that passed while the device had a command, or
-// would not take a connection. A caller's change of mind shows nothing.
+// unanswered reports whether a deadline passed while the device had a command, or did
+// not accept a connection. A caller's cancellation does not count.
 func unanswered(err error) bool {
 	var lost *lostError
 	var dial *dialError

@@ -16,13 +16,13 @@ import (
 // statusTime bounds Status for callers without a deadline.
 const statusTime = 2 * time.Second
 
-// statusLeft is the least time for which Status sends commands: a healthy chip
-// that is given less would be taken for one that does not answer.
+// statusLeft is the shortest time in which Status sends commands: with less, a healthy
+// chip would be taken for one that does not answer.
 const statusLeft = 500 * time.Millisecond
 
-// Status asks the device how it is. It uses no session and makes nothing. When
+// Status asks the device for its state. It uses no session and makes no object. When
 // ctx, or two seconds without a deadline, end first, or less than half a second is
-// left once the device is free, it reports what is known.
+// left once the device is free, it reports the known state.
 func (t *TPM) Status(ctx context.Context) keys.Status {
 	tries := -1
 	_ = t.run(ctx, statusTime, func(ctx context.Context) (err error) { // the outcome is noted as a state
@@ -45,15 +45,15 @@ func (t *TPM) Status(ctx context.Context) keys.Status {
 	return s
 }
 
-// late reports that there is too little time left to tell a slow device from one
+// late reports whether too little time is left to distinguish a slow device from one
 // that does not answer.
 func late(ctx context.Context) bool {
 	until, bounded := ctx.Deadline()
 	return bounded && time.Until(until) < statusLeft
 }
 
-// look asks for what can change, and once for what cannot, and returns how many
-// wrong authorisations are left.
+// look asks for the changing properties, and once for the constant ones, and returns
+// how many wrong authorisations are left.
 func (t *TPM) look(ctx context.Context) (tries int, err error) {
 	l, err := t.sharedLink(ctx)
 	if err != nil {
@@ -90,8 +90,8 @@ func (t *TPM) until() *time.Time {
 	return t.health.until
 }
 
-// stillBusy repeats the last error of a full device that is still full: only a
-// loaded key shows otherwise.
+// stillBusy returns the last error of a full device that is still full: only a loaded
+// key disproves that.
 func (t *TPM) stillBusy(slots uint32) error {
 	if t.state() == keys.StateBusy && slots == 0 {
 		return tpm2.TPMRCObjectMemory
@@ -99,7 +99,7 @@ func (t *TPM) stillBusy(slots uint32) error {
 	return nil
 }
 
-// learn asks once for the maker and for what the device makes.
+// learn asks once for the maker and the kinds of key that the device makes.
 func (t *TPM) learn(ctx context.Context, l *link) error {
 	if t.maker == "" {
 		p, err := properties(ctx, l, tpm2.TPMPTManufacturer, tpm2.TPMPTFirmwareVersion2)
@@ -112,7 +112,7 @@ func (t *TPM) learn(ctx context.Context, l *link) error {
 	return err
 }
 
-// set changes what Status reads.
+// set changes the fields that Status reads.
 func (t *TPM) set(change func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -155,9 +155,9 @@ func properties(ctx context.Context, l *link, first, last tpm2.TPMPT) (map[tpm2.
 	return found, nil
 }
 
-// Close flushes what is loaded and lets go of the device. A software TPM is
-// shut down, because its power is ours: without that its next start may count
-// a PIN key's use as a failed try. A device that hangs is not waited for.
+// Close flushes loaded keys and closes the device. It shuts a software TPM down,
+// because we control its power: otherwise its next start may count a PIN key's use as
+// a failed try. It does not wait for a device that hangs.
 func (t *TPM) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), tidyTime)
 	defer cancel()
@@ -174,7 +174,7 @@ func (t *TPM) Close() error {
 		t.unload(ctx, id)
 	}
 	if t.ours && t.shared != nil && !t.shared.lost {
-		_, _ = tpm2.Shutdown{ShutdownType: tpm2.TPMSUClear}.Execute(t.shared.on(ctx)) // best effort: swtpm goes on anyway
+		_, _ = tpm2.Shutdown{ShutdownType: tpm2.TPMSUClear}.Execute(t.shared.on(ctx)) // best effort: swtpm keeps running
 	}
 	t.shared.drop()
 	<-t.owner

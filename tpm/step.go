@@ -10,7 +10,7 @@ import (
 
 // step names the command that err came from. An error that is neither a
 // response code nor a lost reply means that go-tpm could not read the reply,
-// or its authorisation was wrong: what the device did is unknown then.
+// or its authorisation was wrong: the device's state is unknown then.
 func step(command string, l *link, err error) error {
 	if err == nil {
 		return nil

@@ -19,8 +19,8 @@ func candidates() []keys.Capability {
 	}
 }
 
-// supports refuses a key that the device cannot make, with the list of those
-// that it can.
+// supports rejects a key that the device cannot make, with the list of those that it
+// can.
 func (t *TPM) supports(ctx context.Context, area tpm2.TPMTPublic) error {
 	l, err := t.sharedLink(ctx)
 	if err != nil {
@@ -46,7 +46,7 @@ func testParms(ctx context.Context, l *link, area tpm2.TPMTPublic) (bool, error)
 	return err == nil, step("TPM2_TestParms", l, err)
 }
 
-// capabilities asks once what the device makes.
+// capabilities asks once for the kinds of key that the device makes.
 func (t *TPM) capabilities(ctx context.Context) ([]keys.Capability, error) {
 	if t.can != nil {
 		return t.can, nil

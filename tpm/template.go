@@ -21,7 +21,7 @@ type suite struct {
 	curve  tpm2.TPMECCCurve // zero for RSA
 }
 
-// suites lists what keys here sign with. RSA keys appear under both schemes.
+// suites lists the suites of our keys. RSA keys appear under both schemes.
 func suites() []suite {
 	return []suite{
 		{keys.ECDSAP256SHA256, tpm2.TPMAlgECDSA, tpm2.TPMAlgSHA256, tpm2.TPMECCNistP256},
@@ -41,7 +41,7 @@ func suiteOf(s keys.Scheme) (suite, error) {
 	return suite{}, &fault.Error{Kind: fault.Unsupported, Message: fmt.Sprintf("a TPM key cannot sign with %q", s)}
 }
 
-// template is the public area to ask for.
+// template returns the public area to request.
 func template(t keys.Template) (tpm2.TPMTPublic, error) {
 	scheme, err := keys.SchemeFor(t.Algorithm, t.Purpose)
 	if err != nil {
@@ -88,9 +88,9 @@ func parameters(su suite, bits int) (tpm2.TPMAlgID, tpm2.TPMUPublicParms, error)
 	}), nil
 }
 
-// checkSigner refuses a public area that can never belong to a key of ours:
-// one that does not sign, is restricted to what the TPM itself made, needs a
-// policy, or has another name algorithm.
+// checkSigner rejects a public area that cannot belong to a key of ours: one that does
+// not sign, is restricted to data that the TPM made, needs a policy, or has another
+// name algorithm.
 func checkSigner(area *tpm2.TPMTPublic) error {
 	a := area.ObjectAttributes
 	switch {
@@ -111,8 +111,8 @@ func refuse(why string) error {
 	return &fault.Error{Kind: fault.Unsupported, Message: "the key cannot be used here: " + why}
 }
 
-// freedoms lists what sets a key apart from one that was made inside this TPM,
-// stays there and only signs. It is empty for our own keys.
+// freedoms lists the differences from a key that was made inside this TPM, stays there
+// and only signs. It is empty for our own keys.
 func freedoms(area *tpm2.TPMTPublic) []string {
 	a := area.ObjectAttributes
 	var list []string
@@ -195,7 +195,7 @@ func rsaHash(s tpm2.TPMTRSAScheme) (tpm2.TPMAlgID, error) {
 }
 
 // spkiOf returns the SubjectPublicKeyInfo of a public area. RSA moduli with the
-// ROCA fingerprint, exponents other than 65537 and odd lengths are refused.
+// ROCA fingerprint, exponents other than 65537 and unusual lengths are rejected.
 func spkiOf(area *tpm2.TPMTPublic) ([]byte, error) {
 	public, err := tpm2.Pub(*area)
 	if err != nil {
@@ -214,7 +214,7 @@ func spkiOf(area *tpm2.TPMTPublic) ([]byte, error) {
 	return der, err
 }
 
-// checkModulus refuses RSA keys that are weak or of a size nobody asks for.
+// checkModulus rejects RSA keys that are weak or of an unsupported size.
 func checkModulus(key *rsa.PublicKey) error {
 	bits := key.N.BitLen()
 	if key.E != 65537 || bits != 2048 && bits != 3072 && bits != 4096 {

@@ -6,16 +6,16 @@
 // (sign.go) and sends it over a link (link.go) that knows deadlines, retries
 // and damaged replies. go-tpm marshals every other command.
 //
-// What is kept where: a key without a PIN stays loaded or sits at a persistent
-// handle; a key with a PIN also needs a session that [TPM.Unlock] made (pin.go).
+// A key without a PIN stays loaded or is at a persistent handle; a key with a PIN also
+// needs a session that [TPM.Unlock] made (pin.go).
 // Behind a resource manager each loaded key has a descriptor of its own,
 // because the resource manager swaps everything that a descriptor holds around
 // each of its commands.
 //
 // The package does not verify signatures (the agent does, under the recorded
-// public key), does not attest keys, and does not notice an interposer who was
-// there when a key was made. Response codes are not authenticated: they choose
-// error messages. It never clears, resets or evicts what it did not make.
+// public key), does not attest keys, and does not notice an interposer that was present
+// when a key was made. Response codes are not authenticated: they choose error
+// messages. The package never clears the TPM, and never evicts objects of others.
 package tpm
 
 import (
@@ -37,7 +37,7 @@ const Backend = "tpm"
 // Default is the device that an empty [Config.Device] means.
 const Default = "tpm:/dev/tpmrm0"
 
-// Config says which TPM to use.
+// Config selects the TPM.
 type Config struct {
 	// Device is "tpm:PATH" for a character device behind the kernel's resource
 	// manager or "swtpm:PATH" for the Unix socket of a software TPM of our own,
@@ -52,8 +52,8 @@ type Config struct {
 	// names the device. It is for tests and benchmarks.
 	Dial func(context.Context) (Conn, error)
 
-	// ResourceManager tells Dial's connections apart: true when each has handles
-	// of its own that end with it.
+	// ResourceManager describes Dial's connections: true when each has handles of
+	// its own that end with it.
 	ResourceManager bool
 }
 
@@ -65,7 +65,7 @@ type TPM struct {
 	managed bool // behind a resource manager
 	ours    bool // a software TPM whose power we own
 
-	owner chan struct{} // holds one token while somebody owns what follows
+	owner chan struct{} // holds one token while a caller owns the fields below
 
 	shared   *link                   // without a resource manager the only link
 	dirty    bool                    // a reply was lost: handles that we do not know may be taken
@@ -74,10 +74,10 @@ type TPM struct {
 	reserved map[tpm2.TPMHandle]bool // persistent handles promised to keys that are not there yet
 	proven   map[string]bool         // by the material's device member: whether a counted key has signed or was refused
 	clock    uint64                  // counts uses of entries
-	can      []keys.Capability       // what the device makes, once asked
+	can      []keys.Capability       // the kinds of key that the device makes, once asked
 	maker    string                  // manufacturer and firmware, once asked
 
-	mu       sync.Mutex // guards what follows; held for moments only
+	mu       sync.Mutex // guards the fields below; held only briefly
 	health   health
 	unlocked map[string]*session // by the material's device member
 	expired  []*session          // to be flushed by the next owner

@@ -6,17 +6,17 @@ import (
 	"holdfast/internal/fault"
 )
 
-// A key file may say that its key has no PIN when it has one. If the key also
-// counts for the dictionary-attack protection, each use then costs the machine
-// one of its few tries, and a signature is asked for often. Such a key is tried
-// only when a wrong authorisation leaves enough tries to others, and never again
-// after the first refusal. Keys of ours without a PIN do not count.
+// A key file may claim that its key has no PIN when it has one. If the key also counts
+// for the dictionary-attack protection, each use then costs the machine one of its few
+// tries, and signatures are frequent. Such a key is tried only when a wrong
+// authorisation leaves enough tries for others, and never again after the first
+// refusal. Our own keys without a PIN do not count.
 
-// counted reports that using the key with the empty authorisation value is a try
+// counted reports whether using the key with the empty authorisation value is a try
 // that can fail and count.
 func (k *key) counted() bool { return !k.pin && !k.area.ObjectAttributes.NoDA }
 
-// freedoms lists what sets the key apart from one that Create makes.
+// freedoms lists the differences from a key that Create makes.
 func (k *key) freedoms() []string {
 	list := freedoms(k.area)
 	if k.counted() {
@@ -25,14 +25,14 @@ func (k *key) freedoms() []string {
 	return list
 }
 
-// hasPIN is the answer for a key that is not what its file says.
+// hasPIN is the error for a key whose file wrongly claims that it has no PIN.
 func hasPIN(err error) error {
 	return &fault.Error{Kind: fault.PINRequired, Message: "the key file says that the key has no PIN, and the TPM says that it has one",
 		Hint: "adopt the file as it was exported", Err: err}
 }
 
-// tried is what became of a try that may have counted. One whose reply was lost
-// is not repeated.
+// tried handles the outcome of a try that may have counted. It does not repeat a try
+// whose reply was lost.
 func (t *TPM) tried(err error) error {
 	switch {
 	case wrongAuth(err):
@@ -43,8 +43,7 @@ func (t *TPM) tried(err error) error {
 	return err
 }
 
-// proveEmpty shows with a signature that is thrown away that an adopted key has
-// no PIN.
+// proveEmpty proves with a discarded signature that an adopted key has no PIN.
 func (t *TPM) proveEmpty(ctx context.Context, l *link, e *entry) error {
 	if _, err := t.mayTry(ctx, l, e.key); err != nil {
 		return err

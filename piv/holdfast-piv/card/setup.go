@@ -154,8 +154,8 @@ func (s *Session) inForce(given []byte, kept [][]byte) (key []byte, mine bool, e
 	return nil, false, s.noManagement(err)
 }
 
-// switchTo stores the new management key, brings it into force and tests it. It stores
-// before first, which holds both keys while either may be in force.
+// switchTo stores the new management key, brings it into force and tests it. before is
+// the stored content while either key may be in force.
 func (s *Session) switchTo(algorithm byte, key, before []byte) error {
 	last := tlv(tagProtectedKey, key)
 	defer clear(last)
