@@ -11,9 +11,9 @@ import (
 	"syscall"
 )
 
-// anchor is how far the log had come: a log that is shorter, or that has another
-// line there, was changed. It stands in a file of its own beside the log, one
-// JSON object and a newline.
+// anchor is the state of the log at some time: a log that is shorter, or has another
+// line at that place, was changed. It is stored in a file of its own beside the log, as
+// one JSON object and a newline.
 type anchor struct {
 	Seq   uint64 `json:"seq"`   // of the last record, 0 when there was none
 	Head  string `json:"head"`  // SHA-256 of its line, hex; zeros when there was none
@@ -83,8 +83,8 @@ func (a anchor) write(path string) error {
 	return os.Rename(temp, AnchorPath(path))
 }
 
-// checkFile refuses a file that somebody else may have written or may read, and
-// one that has a second name.
+// checkFile rejects a file that another user may have written or can read, and a file
+// that has a second name.
 func checkFile(f *os.File) error {
 	info, err := f.Stat()
 	if err != nil {

@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// interval is the most that a power cut may take.
+// interval bounds the records that a power cut may lose.
 const interval = time.Second
 
-// flusher brings appended records to the disk, at most once per interval. It
-// sleeps while nothing is appended.
+// flusher writes appended records to the disk, at most once per interval. It sleeps
+// while no record is appended.
 func (l *Log) flusher() {
 	defer close(l.flushed)
 	for {
@@ -32,7 +32,7 @@ func (l *Log) flusher() {
 	}
 }
 
-// retry makes the flusher come back although nothing new was appended.
+// retry makes the flusher run again although no record was appended.
 func (l *Log) retry() {
 	select {
 	case l.dirty <- struct{}{}:
@@ -40,7 +40,7 @@ func (l *Log) retry() {
 	}
 }
 
-// flush brings the log to the disk and then the anchor, in this order.
+// flush writes the log to the disk and then the anchor, in this order.
 func (l *Log) flush() error {
 	l.mu.Lock()
 	head := l.head
@@ -63,8 +63,8 @@ func (l *Log) flush() error {
 	return err
 }
 
-// sync brings the file to the disk. When it fails, the kernel may have dropped
-// what could not be written and will not say so again: nothing more is appended.
+// sync writes the file to the disk. When it fails, the kernel may have dropped data and
+// will not report that again: no more records are appended.
 func (l *Log) sync() error {
 	if err := l.file.Sync(); err != nil {
 		return fmt.Errorf("fsync: %w", err)
@@ -72,7 +72,7 @@ func (l *Log) sync() error {
 	return nil
 }
 
-// inPlace checks that the log's name still means the file that we write.
+// inPlace checks that the log's path is still the file that we write.
 func (l *Log) inPlace() error {
 	ours, err := l.file.Stat()
 	if err != nil {

@@ -3,24 +3,24 @@
 // removed or moved breaks the chain.
 //
 // Start at [Open] and [Log.Append] for the writer, at [Verify] for the reader. A
-// record is in the file when Append returns, so a crash of the agent loses
-// nothing; it is on the disk at most a second later, so a power cut may lose the
-// last second and nothing else. When a record cannot be written, the agent must
-// refuse what the record is about.
+// record is in the file when Append returns, so a crash of the agent loses no record.
+// It is on the disk at most a second later, so a power cut may lose the last second
+// and no more. When a record cannot be written, the agent must reject the request that
+// the record is about.
 //
-// Once a second and at its end, the log's head is written to an anchor file
-// beside the log. What [Verify] finds with the two:
+// Once a second and when the log is closed, the log's head is written to an anchor
+// file beside the log. With the two, [Verify] finds:
 //
 //   - a line edited, removed, moved or repeated anywhere, except as below;
 //   - a tail cut off, or the last line edited, up to the last anchor. Records
 //     newer than the anchor, at most about a second's worth, can be cut off or
-//     edited unnoticed once the agent has stopped; while it runs, it notices
-//     before the next record and writes no more;
+//     edited unnoticed once the agent has stopped; a running agent notices before
+//     the next record and writes no more;
 //   - a missing anchor.
 //
-// What it does not find: whoever can write both files, which is root and every
-// program of the agent's uid, can make a new log and a new anchor that fit each
-// other. Only a copy of an earlier head kept elsewhere tells those apart.
+// It does not protect against root and other programs of the agent's uid: they can
+// write both files, and make a new log with an anchor that fits it. Only a copy of an
+// earlier head kept elsewhere reveals that.
 package audit
 
 import (
@@ -42,26 +42,25 @@ type Log struct {
 	file *os.File
 	fd   int // of file, for calls that must not change its mode
 
-	dirty   chan struct{} // holds a token when there is something to flush
+	dirty   chan struct{} // holds a token when there are records to flush
 	closing chan struct{}
 	close   sync.Once     // of closing
 	flushed chan struct{} // closed when the flusher has ended
 	saved   anchor        // the anchor on the disk; the flusher's own while it runs
 
-	mu    sync.Mutex // guards what follows and the end of the file
+	mu    sync.Mutex // guards the fields below and the end of the file
 	head  anchor     // the last record
-	fault error      // why nothing may be appended any more
-	stale error      // why the anchor could not be written; it is tried again
+	fault error      // the reason why no record may be appended any more
+	stale error      // the last failure to write the anchor, which is retried
 }
 
 // Open opens the log at path for appending and makes it when it is missing. It
-// refuses a symbolic link, a file of another owner or with a mode other than
-// 0600, a directory in which others may write, and a log that another process
-// has open.
+// rejects a symbolic link, a file of another owner or with a mode other than 0600, a
+// directory in which others may write, and a log that another process has open.
 //
-// The chain goes on after the last good record. When that is not the end of the
-// file or not where the anchor says, a record of kind "break" says what was found:
-// see [Break]. A torn end is moved to a file of its own beside the log.
+// The chain continues after the last good record. When that is not the end of the
+// file, or differs from the anchor, Open appends a record of kind "break": see [Break].
+// It moves a torn end to a file of its own beside the log.
 func Open(path string) (*Log, error) {
 	l := &Log{path: path, dirty: make(chan struct{}, 1), closing: make(chan struct{}), flushed: make(chan struct{})}
 	if err := l.open(); err != nil {
@@ -91,7 +90,7 @@ func (l *Log) open() error {
 	return nil
 }
 
-// begin takes the opened file, finds the end of its chain and anchors it.
+// begin checks and locks the opened file, finds the end of its chain and anchors it.
 func (l *Log) begin() error {
 	if err := checkFile(l.file); err != nil {
 		return err
@@ -111,8 +110,7 @@ func (l *Log) begin() error {
 	return l.flush()
 }
 
-// checkDirectory refuses a directory in which somebody else could put another
-// file in the log's place.
+// checkDirectory rejects a directory in which another user could replace the log.
 func checkDirectory(dir string) error {
 	info, err := os.Stat(dir)
 	if err != nil {
@@ -130,9 +128,9 @@ func checkDirectory(dir string) error {
 
 // Append writes one record and returns when it is in the file. It sets Time, Seq
 // and Prev, and shortens texts to 512 bytes. After an error, an internal
-// [fault.Error], the record is not in the log, and what it is about must not
-// happen. A full disk heals by itself; a log that was changed by somebody else
-// stays closed until it is opened again.
+// [fault.Error], the record is not in the log, and the request that it is about must be
+// rejected. Append works again once a full disk has room; a log that another program
+// changed stays closed until it is opened again.
 func (l *Log) Append(r Record) error {
 	r.fit()
 	l.mu.Lock()
@@ -172,7 +170,7 @@ func (l *Log) append(r *Record) error {
 	return nil
 }
 
-// untouched closes the log for good when its file is not as we left it. The
+// untouched closes the log permanently when another program changed its file. The
 // caller holds mu.
 func (l *Log) untouched() error {
 	if l.fault != nil {
@@ -190,16 +188,15 @@ func (l *Log) untouched() error {
 	return l.fault
 }
 
-// Fault returns what is wrong with the log now: why Append refuses, or why the
-// anchor falls behind. It is nil when all is well.
+// Fault returns the reason why Append fails or the anchor is stale, nil when neither
+// is so.
 func (l *Log) Fault() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return errors.Join(l.fault, l.stale)
 }
 
-// Close writes the anchor a last time and lets go of the file. Append fails
-// afterwards.
+// Close writes the anchor a last time and closes the file. Append fails afterwards.
 func (l *Log) Close() error {
 	l.close.Do(func() { close(l.closing) })
 	<-l.flushed

@@ -11,16 +11,16 @@ import (
 	"time"
 )
 
-// Record is one line of the log. It holds facts that may be shown to whoever may
-// read the log: never a PIN, a token, a claim value or a message to be signed.
+// Record is one line of the log. Every reader of the log may see its content: it never
+// holds a PIN, a token, a claim value or a message to be signed.
 type Record struct {
 	Time      time.Time         `json:"time"`                // UTC; set by Append
 	Seq       uint64            `json:"seq"`                 // 1 for the first record of a log; set by Append
-	Kind      Kind              `json:"kind"`                // what the record is about
+	Kind      Kind              `json:"kind"`                // the event
 	Request   string            `json:"request,omitempty"`   // joins the records of one request
-	Caller    *Caller           `json:"caller,omitempty"`    // who asked
-	Operation string            `json:"operation,omitempty"` // what for, in policy's words
-	Key       string            `json:"key,omitempty"`       // the name asked for, whether or not there is such a key
+	Caller    *Caller           `json:"caller,omitempty"`    // the process that asked
+	Operation string            `json:"operation,omitempty"` // the operation, in policy's words
+	Key       string            `json:"key,omitempty"`       // the requested name, whether or not there is such a key
 	Owner     *uint32           `json:"owner,omitempty"`     // the uid that the key belongs to
 	Purpose   string            `json:"purpose,omitempty"`   // of the key
 	Decision  string            `json:"decision,omitempty"`  // allow or deny
@@ -30,21 +30,20 @@ type Record struct {
 	Prev      string            `json:"prev"`                // SHA-256 of the previous line without its newline, hex; zeros in the first; set by Append
 }
 
-// Kind says what a record is about. The list is open: readers skip what they do
-// not know.
+// Kind is the event of a record. The list is open: readers skip unknown kinds.
 type Kind string
 
 // The kinds of records. KindBreak is written by [Open] only.
 const (
-	KindDecision Kind = "decision" // what policy said, before the device is used
-	KindOutcome  Kind = "outcome"  // what came of it, before the reply
+	KindDecision Kind = "decision" // policy's decision, before the device is used
+	KindOutcome  Kind = "outcome"  // the outcome, before the reply
 	KindStart    Kind = "start"
 	KindStop     Kind = "stop"
 	KindReload   Kind = "reload"
-	KindBreak    Kind = "break" // something is wrong with what comes before: see Detail
+	KindBreak    Kind = "break" // the records before it have a fault: see Detail
 )
 
-// Caller is who asked, as the kernel and systemd name it.
+// Caller is the process that asked, as the kernel and systemd identify it.
 type Caller struct {
 	UID      uint32    `json:"uid"`
 	User     string    `json:"user,omitempty"`
@@ -52,10 +51,10 @@ type Caller struct {
 	PID      int32     `json:"pid"`
 	Start    uint64    `json:"start,omitempty"`    // start time of the process, in clock ticks since boot
 	Unit     string    `json:"unit,omitempty"`     // its system unit
-	Reported *Reported `json:"reported,omitempty"` // for whom the caller says it asks
+	Reported *Reported `json:"reported,omitempty"` // the process for which the caller claims to ask
 }
 
-// Reported is for whom a caller says that it asks. Nobody has verified it.
+// Reported is the process for which a caller claims to ask. It is not verified.
 type Reported struct {
 	UID   uint32 `json:"uid"`
 	PID   int32  `json:"pid"`
@@ -88,8 +87,8 @@ func encode(r *Record) ([]byte, error) {
 	return line, nil
 }
 
-// decode reads a line in exactly the form that encode writes: a line that reads
-// the same and looks different has been edited.
+// decode reads a line in exactly the form that encode writes: a line with the same
+// content in another form has been edited.
 func decode(line []byte) (Record, error) {
 	var r Record
 	if len(line) > maxLine {
@@ -110,12 +109,12 @@ func decode(line []byte) (Record, error) {
 	return r, nil
 }
 
-// maxText is how much of one text is kept, in bytes. Some come from the caller,
-// who must not be able to make a record too long to be written.
+// maxText bounds one text, in bytes. A caller that supplies some of them must not be
+// able to make a record too long to be written.
 const maxText = 512
 
-// fit makes r's texts such that they read back as they were written: at most
-// maxText bytes of UTF-8.
+// fit cuts r's texts to maxText bytes of valid UTF-8, so that they decode as they were
+// encoded.
 func (r *Record) fit() {
 	texts := []*string{(*string)(&r.Kind), &r.Request, &r.Operation, &r.Key, &r.Purpose, &r.Decision, &r.Rule, &r.Outcome}
 	if r.Caller != nil {

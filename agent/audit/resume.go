@@ -13,13 +13,13 @@ import (
 	"strings"
 )
 
-// Break is what [Open] found wrong with the end of the log. It is kept in the
-// Detail of a record of kind "break", under the names "what", "fact" and, when
-// something was moved to a file, "kept".
+// Break is a fault that [Open] found at the end of the log. It is the Detail of a
+// record of kind "break", under the names "what", "fact" and, when a torn end was moved
+// to a file, "kept".
 type Break struct {
 	What string // torn, cut, edited, or anchor
 	Fact string // one sentence
-	Kept string // the file that holds what was taken off the log's end
+	Kept string // the file to which the torn end was moved
 }
 
 func (b Break) record() Record {
@@ -33,11 +33,11 @@ func (b Break) record() Record {
 // start is the head of an empty log.
 func start() anchor { return anchor{Head: hash{}.String()} }
 
-// window is how far from the end the last good record is looked for when the
-// anchor does not tell where to start.
+// window is how far from the end resume searches for the last good record when the
+// anchor cannot be used.
 const window = 1 << 20
 
-// resume sets the head to the last good record and takes off what comes after.
+// resume sets the head to the last good record and moves the rest to another file.
 func (l *Log) resume() ([]Break, error) {
 	info, err := l.file.Stat()
 	if err != nil {
@@ -45,7 +45,7 @@ func (l *Log) resume() ([]Break, error) {
 	}
 	from, breaks := l.trusted(info.Size())
 	if len(breaks) == 0 {
-		l.saved = from // what need not be written again
+		l.saved = from // need not be written again
 	} else if from, err = l.search(info.Size()); err != nil {
 		return nil, err
 	}
@@ -59,8 +59,8 @@ func (l *Log) resume() ([]Break, error) {
 	return append(breaks, torn), err
 }
 
-// trusted returns where the anchor says that the log was good, or what is wrong
-// with the anchor or the log there.
+// trusted returns the anchor if the log agrees with it, or the fault of the anchor or
+// of the log.
 func (l *Log) trusted(size int64) (anchor, []Break) {
 	a, err := readAnchor(l.path)
 	fault := ""
@@ -98,7 +98,7 @@ func (l *Log) lineBefore(end int64) ([]byte, error) {
 	return line[bytes.LastIndexByte(line, '\n')+1:], nil
 }
 
-// search returns the last line near the end that reads as a record.
+// search returns the last line near the end that is a record.
 func (l *Log) search(size int64) (anchor, error) {
 	for end := size; end > max(0, size-window); {
 		line, err := l.lineBefore(end)
@@ -118,7 +118,7 @@ func (l *Log) search(size int64) (anchor, error) {
 }
 
 // newlineBefore returns the offset after the last newline before end, 0 when
-// there is none in reach of a line's length.
+// there is none within the length of a line.
 func (l *Log) newlineBefore(end int64) (int64, error) {
 	from := max(0, end-maxLine-2)
 	data := make([]byte, end-from)
@@ -131,7 +131,7 @@ func (l *Log) newlineBefore(end int64) (int64, error) {
 	return from, nil
 }
 
-// follow walks the chain from a record that is good and returns the last good one.
+// follow walks the chain from a good record and returns the last good one.
 func (l *Log) follow(head anchor, size int64) (anchor, error) {
 	lines := newLines(io.NewSectionReader(l.file, head.Bytes, size-head.Bytes))
 	for {
@@ -150,14 +150,14 @@ func (l *Log) follow(head anchor, size int64) (anchor, error) {
 	}
 }
 
-// setAside moves what follows the head to a file of its own.
+// setAside moves the data after the head to a file of its own.
 func (l *Log) setAside(size int64) (Break, error) {
 	kept, err := l.keep(io.NewSectionReader(l.file, l.head.Bytes, size-l.head.Bytes))
 	if err != nil {
 		return Break{}, fmt.Errorf("keep the torn end: %w", err)
 	}
 	if err := l.file.Truncate(l.head.Bytes); err != nil {
-		return Break{}, fmt.Errorf("take off the torn end: %w", err)
+		return Break{}, fmt.Errorf("cut off the torn end: %w", err)
 	}
 	fact := fmt.Sprintf("%d bytes after record %d are no record", size-l.head.Bytes, l.head.Seq)
 	return Break{What: whatTorn, Fact: fact, Kept: kept}, nil

@@ -8,13 +8,13 @@ import (
 	"slices"
 )
 
-// maxSearch is how far back Tail looks, in bytes: a caller whose records are rare
-// must not make the agent read a log of years.
+// maxSearch is how far back Tail searches, in bytes: a caller with few records must not
+// make the agent read a log of years.
 const maxSearch = 16 << 20
 
 // Tail returns the newest n lines for whose records keep returns true, oldest
 // first, as the JSON texts that they are; an empty slice, never nil, when there
-// are none. A nil keep takes all. It looks at the last 16 MiB of the log, skips
+// are none. A nil keep accepts all. It reads the last 16 MiB of the log, skips
 // lines that are not records, and returns ctx's error soon after ctx ends.
 func (l *Log) Tail(ctx context.Context, n int, keep func(*Record) bool) ([]string, error) {
 	return l.tail(ctx, n, keep, maxSearch)
@@ -44,7 +44,7 @@ func (l *Log) tail(ctx context.Context, n int, keep func(*Record) bool, reach in
 	return newest, nil
 }
 
-// ended returns ctx's error, and looks for it only once in a thousand lines.
+// ended returns ctx's error, and checks for it once in a thousand lines.
 func ended(ctx context.Context, lines int) error {
 	if lines%1000 != 0 {
 		return nil
@@ -52,14 +52,14 @@ func ended(ctx context.Context, lines int) error {
 	return ctx.Err()
 }
 
-// block is how much is read at once on the way back, in bytes.
+// block is the size of one read on the way back, in bytes.
 const block = 256 << 10
 
 // backwards reads lines from the last to the first.
 type backwards struct {
 	file io.ReaderAt
 	from int64  // where data starts in file
-	data []byte // what was read and not yet returned
+	data []byte // read and not yet returned
 }
 
 // end returns the offset up to which lines have not been returned.
@@ -82,7 +82,7 @@ func (b *backwards) next() ([]byte, error) {
 	}
 }
 
-// more puts the block before data in front of it.
+// more reads the block before data.
 func (b *backwards) more() error {
 	size := min(block, b.from)
 	if size == 0 {

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// Summary is what a walk along the chain found.
+// Summary is the result of a walk along the chain.
 type Summary struct {
 	Records uint64    // good records, up to the fault if there is one
 	Head    string    // SHA-256 of the last good line, hex; zeros when there is none
@@ -23,7 +23,7 @@ type Summary struct {
 	Torn    int       // breaks that an interrupted write explains
 }
 
-// Fault is the first thing that is wrong with a log.
+// Fault is the first fault of a log.
 type Fault struct {
 	Line int    // counted from 1; one more than there are when the end is missing
 	What string // edited, removed, reordered, torn, cut, or anchor
@@ -40,15 +40,15 @@ const (
 	whatAnchor    = "anchor"
 )
 
-// Error returns the line and what is wrong with it.
+// Error returns the line and its fault.
 func (f *Fault) Error() string { return fmt.Sprintf("line %d: %s: %s", f.Line, f.What, f.Fact) }
 
-// Verify walks the chain of the log at path, which no agent has open, and holds
-// it against its anchor. Its error is a *[Fault] when the log is not what the agent
-// wrote; a break that an earlier [Open] recorded is one too, unless it was only
-// torn. For a log that is open see [Log.Verify].
+// Verify walks the chain of the log at path, which no agent has open, and compares it
+// with its anchor. Its error is a *[Fault] when the log is not as the agent wrote it; a
+// break that an earlier [Open] recorded is a fault too, unless it was only a torn end.
+// For an open log see [Log.Verify].
 func Verify(path string) (Summary, error) {
-	// The anchor first: records that are added meanwhile come after it.
+	// The anchor is read first: records that are added meanwhile come after it.
 	end, anchorErr := readAnchor(path)
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -65,14 +65,14 @@ func Verify(path string) (Summary, error) {
 
 func anchorFact(err error) string {
 	if errors.Is(err, fs.ErrNotExist) {
-		return "the anchor is missing, so that a missing end would not be found"
+		return "the anchor is missing, so that a missing end cannot be detected"
 	}
 	return "the anchor cannot be used: " + err.Error()
 }
 
 // Verify walks the chain of an open log up to the last record that was appended
 // before the call, without stopping Append. Its errors are those of the function
-// [Verify], and ctx's own soon after ctx ends, which says nothing about the log.
+// [Verify], and ctx's error soon after ctx ends, which is not about the log.
 func (l *Log) Verify(ctx context.Context) (Summary, error) {
 	l.mu.Lock()
 	end := l.head
@@ -83,10 +83,10 @@ func (l *Log) Verify(ctx context.Context) (Summary, error) {
 // checker walks a log from its first line.
 type checker struct {
 	lines lines
-	end   anchor // what the log must come to at least
+	end   anchor // the log must reach at least this
 	line  int    // of the last line read
 	Summary
-	recorded *Fault // the first break that the log itself tells of
+	recorded *Fault // the first break that the log itself records
 }
 
 func newChecker(r io.Reader, end anchor) *checker {
@@ -164,7 +164,7 @@ func (c *checker) take(r *Record, sum string) {
 	}
 }
 
-// outOfOrder tells a moved line from a missing one: a moved one comes later.
+// outOfOrder distinguishes a moved line, which comes later, from a missing one.
 func (c *checker) outOfOrder(seq uint64) *Fault {
 	want := c.Records + 1
 	if seq < want {
@@ -182,8 +182,8 @@ func (c *checker) outOfOrder(seq uint64) *Fault {
 	return &Fault{Line: c.line, What: whatRemoved, Fact: fmt.Sprintf("records %d to %d are missing before it", want, seq-1)}
 }
 
-// broken tells which of two lines that do not fit was edited: this one, whose
-// hash is sum, is as it was written when the next line or the anchor says so.
+// broken decides which of two adjacent lines was edited. This one, whose hash is sum,
+// was not if the next line or the anchor has that hash.
 func (c *checker) broken(sum string) *Fault {
 	witness := ""
 	if line, err := c.lines.next(); err == nil {
