@@ -290,8 +290,7 @@ func TestHangingReader(t *testing.T) {
 	}
 }
 
-// TestAskedAtOnce: who puts a card in and asks at once is not told that it is
-// missing.
+// TestAskedAtOnce: a request directly after the insertion of a card finds the card.
 func TestAskedAtOnce(t *testing.T) {
 	rig, b, cards := start(t, 1)
 	m := create(t, b, keys.OnCard{})

@@ -7,8 +7,8 @@ import (
 	"holdfast/piv/wire"
 )
 
-// TestManyReaders: whoever speaks for pcscd can name any number of readers, and not
-// all of them get a place here.
+// TestManyReaders: pcscd may report any number of readers, and the scanner watches a
+// bounded number.
 func TestManyReaders(t *testing.T) {
 	s := newScanner(Config{limits: limits{}.usual()})
 	defer s.close()

@@ -11,7 +11,7 @@ import (
 	"holdfast/test/desktop"
 )
 
-// Whoever is on the bus can send logind's signals, to everybody or to the follower alone.
+// Any program on the bus can send logind's signals, to all or to the follower alone.
 func TestForgedSignals(t *testing.T) {
 	bus, l, f := rig(t, logind.Options{System: true}, nil)
 	forger := bus.Connect()

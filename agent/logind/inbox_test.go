@@ -37,7 +37,7 @@ func TestFullInbox(t *testing.T) {
 	i.Terminate()
 }
 
-// Who logind is, the bus may say before it answers the question.
+// The bus may announce a new logind before it answers the request for its name.
 func TestOwnerThatChanges(t *testing.T) {
 	changed := func(name any) *dbus.Signal {
 		return &dbus.Signal{Sender: theBus, Name: ownerSignal, Body: []any{login1, "", name}}

@@ -165,7 +165,7 @@ func TestLock(t *testing.T) {
 	l.Lock("1")
 	f.want(aliceLocked)
 	l.PrepareForSleep(true)
-	f.want(sleeps) // and nothing in between
+	f.want(sleeps) // and no event in between
 }
 
 func TestSystemFollowsEverybody(t *testing.T) {
@@ -189,7 +189,7 @@ func TestSessionWithoutOwner(t *testing.T) {
 	f.want(logind.Event{What: logind.Lock, All: true})
 }
 
-// What was locked while nobody listened is not missed.
+// A session that was locked before the connection is reported.
 func TestLockedAlready(t *testing.T) {
 	bus := desktop.StartBus(t)
 	l := bus.StartLogind()
@@ -201,5 +201,5 @@ func TestLockedAlready(t *testing.T) {
 	f := follow(t, bus.Address, logind.Options{}, nil)
 	f.want(aliceLocked)
 	l.PrepareForSleep(true)
-	f.want(sleeps) // and nothing in between
+	f.want(sleeps) // and no event in between
 }

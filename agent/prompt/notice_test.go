@@ -82,8 +82,7 @@ func TestTouch(t *testing.T) {
 	})
 }
 
-// TestQuickTouch: who touches the key at once, or has none that wants it, sees
-// nothing.
+// TestQuickTouch: a touch before the delay, or a key that needs none, causes no notice.
 func TestQuickTouch(t *testing.T) {
 	bus := desktop.StartBus(t)
 	service := notifying(t, bus)
@@ -175,9 +174,9 @@ func TestTouchWithHungService(t *testing.T) {
 	}
 }
 
-// TestTouchOnTerminal: who runs a program without a desktop, and for which another
-// one asks, reads on their terminal what is waited for. Programs that ask
-// themselves write there what they like.
+// TestTouchOnTerminal: without a desktop, the notice is a line on the terminal of a
+// program for which another one asks. A program that calls the agent itself gets no
+// such line.
 func TestTouchOnTerminal(t *testing.T) {
 	bus := desktop.StartBus(t)
 	service := notifying(t, bus)

@@ -88,7 +88,7 @@ func TestServersAreNamedForSignInsAlone(t *testing.T) {
 	}
 }
 
-// Who reported a process is called by its name and number.
+// A prompt shows the name and number of the process that reported the caller.
 func TestReporterIsNamed(t *testing.T) {
 	own, err := look(int32(os.Getpid()))
 	if err != nil {

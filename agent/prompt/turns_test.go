@@ -62,8 +62,8 @@ func waiting(t *testing.T, p *Prompter, want int) {
 	})
 }
 
-// TestTurnEndsWithContext: who waits for somebody else's prompt gives up in time,
-// and leaves the next one's turn alone.
+// TestTurnEndsWithContext: a prompt that waits for another one ends with its context,
+// and does not take the turn of the next one.
 func TestTurnEndsWithContext(t *testing.T) {
 	pinentry := play(t, "pinentry", script{Replies: gnome, Hang: "GETPIN"})
 	p := onDesktop(pinentry.dir)

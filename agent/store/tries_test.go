@@ -181,7 +181,7 @@ func TestPINTriesAtOnce(t *testing.T) {
 	}
 }
 
-// What is left is what SpendPINTry allows, on one key and on all of a uid's.
+// PINTriesLeft agrees with SpendPINTry, on one key and on all of a uid's keys.
 func TestPINTriesLeft(t *testing.T) {
 	s, clock := stocked(t)
 	left := func(key string, want int) {

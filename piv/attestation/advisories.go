@@ -29,7 +29,7 @@ func advisories() []advisory {
 		hint: "replace the YubiKey, or make RSA keys: firmware 4.4.5 and newer does not have the flaw",
 	}, {
 		number: "YSA-2024-03", before: Firmware{5, 7, 0}, // CVE-2024-45678, severity moderate
-		fact: "lets somebody who holds the YubiKey, and has laboratory equipment, extract ECDSA keys (EUCLEAK, YSA-2024-03)",
+		fact: "lets an attacker with the YubiKey and laboratory equipment extract ECDSA keys (EUCLEAK, YSA-2024-03)",
 		hint: "replace the keys if it was out of your hands; firmware 5.7.0 and newer does not have the flaw",
 	}}
 }

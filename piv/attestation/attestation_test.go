@@ -74,7 +74,7 @@ func yubiKey4(c *x509.Certificate) {
 	c.ExtraExtensions = []pkix.Extension{{Id: arc(3), Value: []byte{4, 3, 4}}}
 }
 
-// What is not known cannot be compared, and what was not compared is no proof.
+// Verify rejects an expectation with a missing member: it could not compare it.
 func TestVerifyWantsAllThatIsCompared(t *testing.T) {
 	for name, change := range map[string]func(*attestation.Expected){
 		"nothing":                       func(e *attestation.Expected) { *e = attestation.Expected{} },

@@ -84,7 +84,7 @@ func TestWarnings(t *testing.T) {
 	}
 }
 
-// What cannot be compared is not passed over.
+// A firmware that is not a version gets a note.
 func TestWarningsOfNoVersion(t *testing.T) {
 	for _, firmware := range []string{"", "5.7", "five"} {
 		notes := attestation.Warnings(firmware, keys.ES256)

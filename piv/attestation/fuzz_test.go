@@ -10,8 +10,7 @@ import (
 	"holdfast/piv/attestation"
 )
 
-// Whatever is taken as a statement is one in the words of package keys, and says
-// what the certificate says.
+// An accepted statement has values of package keys, and agrees with its certificate.
 func FuzzParseStatement(f *testing.F) {
 	seeds := 0
 	for _, s := range samples() {

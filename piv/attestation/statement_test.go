@@ -11,8 +11,8 @@ import (
 	"holdfast/piv/attestation"
 )
 
-// What is missing, twice there or not as Yubico writes it is refused, by Verify
-// and by ParseStatement alike.
+// Verify and ParseStatement reject extensions that are missing, duplicate or not as
+// Yubico writes them.
 func TestMalformedStatements(t *testing.T) {
 	for _, c := range []struct {
 		name   string

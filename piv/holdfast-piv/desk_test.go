@@ -12,7 +12,7 @@ import (
 	"holdfast/test/pivcard"
 )
 
-// What an owner has set on the cards of the tests.
+// The secrets that the owner has set on the cards of the tests.
 var (
 	ownPIN    = "314159"
 	ownPUK    = "27182818"

@@ -69,8 +69,8 @@ func TestUnlockEnds(t *testing.T) {
 	d.fails(r, fault.BadRequest)
 }
 
-// TestUnlockOvertaken: who is overtaken by a Lock hears that, and not that the PIN
-// is wrong; the Lock of another key overtakes nobody.
+// TestUnlockOvertaken: an Unlock that a Lock overtakes fails with that reason, and not
+// with a wrong PIN; the Lock of another key does not affect it.
 func TestUnlockOvertaken(t *testing.T) {
 	t.Parallel()
 	d := setUp(t, pivcard.Options{})
