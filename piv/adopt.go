@@ -35,7 +35,7 @@ func (p *PIV) Import(ctx context.Context, t keys.Template, file []byte, allowImp
 		return keys.Material{}, err
 	}
 	if reply.Slot == nil {
-		return keys.Material{}, silent("slot " + ref.slot)
+		return keys.Material{}, incomplete("slot " + ref.slot)
 	}
 	return p.adopted(c, t, ref, reply, allowImported)
 }
@@ -119,7 +119,7 @@ func (p *PIV) examine(ctx context.Context, m keys.Material) (*wire.Reply, error)
 	}
 	switch {
 	case reply.Slot == nil || reply.Slot.Public == nil:
-		return nil, silent("the key in slot " + k.Slot)
+		return nil, incomplete("the key in slot " + k.Slot)
 	case c.firmware != k.Firmware:
 		return nil, &fault.Error{Kind: fault.KeyMismatch, Message: "the card has firmware " + c.firmware + ", and the key is from one with " + k.Firmware}
 	}

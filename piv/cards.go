@@ -70,7 +70,7 @@ func (s *scanner) inventory() (known []card, others []keys.Card, err error) {
 		return nil, nil, s.fault
 	}
 	for _, r := range s.identifiedCards() {
-		e := s.twins(r.serial)
+		e := s.duplicate(r.serial)
 		if e == nil {
 			known = append(known, r.card())
 			continue
@@ -91,7 +91,7 @@ func (s *scanner) inventory() (known []card, others []keys.Card, err error) {
 func (p *PIV) inspect(ctx context.Context, c card) keys.Card {
 	reply, _, err := c.worker.ask(ctx, c.serial, wire.Request{Op: wire.Inspect}, p.inspecting())
 	if err == nil && reply.Card == nil {
-		err = silent("itself")
+		err = incomplete("itself")
 	}
 	if err != nil {
 		e, _ := fault.AsError(err)

@@ -17,10 +17,10 @@ import (
 
 // The reasons why a child ended.
 var (
-	errLate     = errors.New("it did not answer in time")
-	errNonsense = errors.New("it sent a malformed message")
-	errGone     = errors.New("it ended by itself")
-	errStopped  = errors.New("it was stopped")
+	errLate      = errors.New("it did not answer in time")
+	errMalformed = errors.New("it sent a malformed message")
+	errEnded     = errors.New("it ended by itself")
+	errStopped   = errors.New("it was stopped")
 
 	// Only the end of the child cancels the wait for a touch.
 	errAbandoned = errors.New("no caller waited for its answer")
@@ -155,12 +155,12 @@ func (c *child) stop(moment time.Duration) {
 func (c *child) dead() bool { return c.why() != nil }
 
 // call sends r and waits for the reply. It kills the child when limit expires first;
-// a duration received from hurry replaces the rest of limit. It wipes r's secrets
+// a duration received from shorten replaces the rest of limit. It wipes r's secrets
 // once r is sent. Errors are of type *deathError.
-func (c *child) call(r *wire.Request, limit time.Duration, hurry <-chan time.Duration) (*wire.Reply, error) {
+func (c *child) call(r *wire.Request, limit time.Duration, shorten <-chan time.Duration) (*wire.Reply, error) {
 	replies, err := c.send(r, limit)
 	if err != nil {
-		c.kill(errGone)
+		c.kill(errEnded)
 		return nil, &deathError{c.why()}
 	}
 	timer := time.NewTimer(limit)
@@ -172,8 +172,8 @@ func (c *child) call(r *wire.Request, limit time.Duration, hurry <-chan time.Dur
 				return nil, &deathError{c.why()}
 			}
 			return reply, nil
-		case left := <-hurry:
-			hurry = nil
+		case left := <-shorten:
+			shorten = nil
 			timer.Reset(left)
 			if left == 0 {
 				late = errAbandoned

@@ -69,7 +69,7 @@ func (p *PIV) prepare(ctx context.Context, c card, t keys.Template, request *wir
 		return err
 	}
 	if reply.Card == nil {
-		return silent("itself")
+		return incomplete("itself")
 	}
 	if !t.Card.AllowUnattested {
 		if err := p.attests(c, reply.Attester); err != nil {
@@ -91,8 +91,8 @@ func (p *PIV) attests(c card, f9 []byte) error {
 	return attestation.VerifyAttester(f9, p.config.Roots)
 }
 
-// silent is the error for a reply that lacks a member.
-func silent(what string) error {
+// incomplete is the error for a reply that lacks a member.
+func incomplete(what string) error {
 	return &fault.Error{Kind: fault.DeviceFailed, Message: "the card says nothing of " + what}
 }
 
@@ -125,7 +125,7 @@ func freeSlot(found *keys.Card, c card) (string, error) {
 // made checks the card's reply about the key that it made.
 func (p *PIV) made(c card, t keys.Template, request wire.Request, reply *wire.Reply) (keys.Material, error) {
 	if reply.Slot == nil {
-		return keys.Material{}, silent("the key that it made")
+		return keys.Material{}, incomplete("the key that it made")
 	}
 	k := &key{public: reply.Slot.Public, record: record{
 		Serial: c.serial, Slot: request.Slot, PINPolicy: request.PINPolicy, TouchPolicy: request.TouchPolicy,

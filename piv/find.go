@@ -116,7 +116,7 @@ func (s *scanner) choose(serial uint32) (card, error) {
 		if r.serial != serial && (serial != 0 || len(there) > 1) {
 			continue
 		}
-		if e := s.twins(r.serial); e != nil {
+		if e := s.duplicate(r.serial); e != nil {
 			return card{}, e
 		}
 		return r.card(), nil

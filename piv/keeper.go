@@ -13,16 +13,16 @@ import (
 // A keeper runs at most one child at a time. It starts the child for the first
 // request, and another one after the child has ended.
 type keeper struct {
-	config Config
-	heard  func(*wire.Reply, error) // called with each request's outcome, also when its caller has left; may be nil
-	turn   chan struct{}            // holds one token while a request is in flight
+	config    Config
+	onOutcome func(*wire.Reply, error) // called with each request's outcome, also when its caller has left; may be nil
+	turn      chan struct{}            // holds one token while a request is in flight
 
-	mu      sync.Mutex // guards the fields below
-	now     *child     // nil before the first
-	failed  int        // children in a row that ended before they answered a request
-	resting time.Time  // when the next child may be started
-	touch   time.Time  // until when the card may wait for the touch of an abandoned request; zero when it does not
-	closed  bool
+	mu        sync.Mutex // guards the fields below
+	now       *child     // nil before the first
+	failed    int        // children in a row that ended before they answered a request
+	notBefore time.Time  // when the next child may be started
+	touch     time.Time  // until when the card may wait for the touch of an abandoned request; zero when it does not
+	closed    bool
 }
 
 func newKeeper(c Config) *keeper { return &keeper{config: c, turn: make(chan struct{}, 1)} }
@@ -47,14 +47,14 @@ func (k *keeper) do(ctx context.Context, r wire.Request, p callOptions) (*wire.R
 		<-k.turn
 		return nil, nil, err
 	}
-	own(&r)
+	copySecrets(&r)
 	var reply *wire.Reply
-	done, hurry := make(chan struct{}), make(chan time.Duration, 1)
+	done, shorten := make(chan struct{}), make(chan time.Duration, 1)
 	go func() {
-		reply, err = c.call(&r, p.limit, hurry)
+		reply, err = c.call(&r, p.limit, shorten)
 		k.note(c, err)
-		if k.heard != nil {
-			k.heard(reply, err)
+		if k.onOutcome != nil {
+			k.onOutcome(reply, err)
 		}
 		k.settle(done)
 		<-k.turn
@@ -63,17 +63,17 @@ func (k *keeper) do(ctx context.Context, r wire.Request, p callOptions) (*wire.R
 	case <-done:
 	case <-ctx.Done():
 		if p.touch {
-			k.blink(done, time.Now().Add(p.grace))
+			k.noteTouch(done, time.Now().Add(p.grace))
 		}
-		hurry <- p.grace
+		shorten <- p.grace
 		return nil, c, tooLate(ctx)
 	}
 	return reply, c, asKeys(err)
 }
 
-// own replaces r's secrets with copies: the caller may wipe its own before the
+// copySecrets replaces r's secrets with copies: the caller may wipe its own before the
 // request is sent.
-func own(r *wire.Request) {
+func copySecrets(r *wire.Request) {
 	for _, secret := range []*[]byte{&r.PIN, &r.PUK, &r.ManagementKey, &r.Old, &r.OldPUK, &r.New} {
 		*secret = append([]byte(nil), *secret...)
 	}
@@ -83,10 +83,10 @@ func own(r *wire.Request) {
 // children that failed.
 func (k *keeper) running(ctx context.Context) (*child, error) {
 	k.mu.Lock()
-	rest := time.Until(k.resting)
+	wait := time.Until(k.notBefore)
 	k.mu.Unlock()
-	if rest > 0 {
-		timer := time.NewTimer(rest)
+	if wait > 0 {
+		timer := time.NewTimer(wait)
 		defer timer.Stop()
 		select {
 		case <-timer.C:
@@ -104,19 +104,19 @@ func (k *keeper) running(ctx context.Context) (*child, error) {
 	}
 	c, err := startChild(k.config)
 	if err != nil {
-		k.rest()
+		k.backOff()
 		return nil, &fault.Error{Kind: fault.DeviceAbsent, Message: "the program for cards cannot be started", Hint: "install holdfast-piv, or set piv-program", Err: err}
 	}
 	k.now = c
 	return c, nil
 }
 
-// rest delays the next start; the delay grows with the number of failed children.
+// backOff delays the next start; the delay grows with the number of failed children.
 // k.mu is held.
-func (k *keeper) rest() {
+func (k *keeper) backOff() {
 	k.failed++
 	if k.failed > 1 {
-		k.resting = time.Now().Add(min(50*time.Millisecond<<min(k.failed, 10), k.config.limits.backoff))
+		k.notBefore = time.Now().Add(min(50*time.Millisecond<<min(k.failed, 10), k.config.limits.backoff))
 	}
 }
 
@@ -127,9 +127,9 @@ func (k *keeper) note(c *child, err error) {
 	defer k.mu.Unlock()
 	switch {
 	case err == nil, errors.Is(err, errLate), errors.Is(err, errAbandoned):
-		k.failed, k.resting = 0, time.Time{}
+		k.failed, k.notBefore = 0, time.Time{}
 	case k.now == c:
-		k.rest()
+		k.backOff()
 	}
 }
 
@@ -145,7 +145,7 @@ func (k *keeper) lock(slot string) {
 	}
 	reply, err := c.call(&wire.Request{Op: wire.Lock, Slot: slot}, k.config.limits.lock, nil)
 	if err == nil && reply.Error != nil {
-		c.kill(errNonsense)
+		c.kill(errMalformed)
 	}
 	if c.dead() {
 		<-c.ended

@@ -11,24 +11,24 @@ import (
 	"holdfast/piv/wire"
 )
 
-// listen delivers the child's replies. It returns errGone at the end of the output,
-// and errNonsense for a malformed or unexpected message.
+// listen delivers the child's replies. It returns errEnded at the end of the output,
+// and errMalformed for a malformed or unexpected message.
 func (c *child) listen(stdout io.Reader) error {
 	for {
 		reply := new(wire.Reply)
 		err := wire.Read(stdout, reply)
 		switch {
 		case errors.Is(err, io.EOF):
-			return errGone
+			return errEnded
 		case err != nil:
-			return fmt.Errorf("%w: %w", errNonsense, err)
+			return fmt.Errorf("%w: %w", errMalformed, err)
 		}
 		c.mu.Lock()
 		waits, ok := c.waiting[reply.ID]
 		delete(c.waiting, reply.ID)
 		c.mu.Unlock()
 		if !ok {
-			return fmt.Errorf("%w: a reply with number %d", errNonsense, reply.ID)
+			return fmt.Errorf("%w: a reply with number %d", errMalformed, reply.ID)
 		}
 		waits <- reply
 	}

@@ -72,7 +72,7 @@ func (p *PIV) manage(ctx context.Context, serial uint32, request wire.Request) e
 
 // aboutCard rewords an error about a key for a request about a whole card.
 func aboutCard(err error, serial uint32) error {
-	if fault.KindOf(err) != fault.KeyMismatch || errors.Is(err, errTwins) {
+	if fault.KindOf(err) != fault.KeyMismatch || errors.Is(err, errDuplicate) {
 		return err
 	}
 	return &fault.Error{Kind: fault.DeviceAbsent, Message: fmt.Sprintf("card %d is in no reader", serial), Next: fault.Next{Do: fault.InsertCard, Card: serial}}

@@ -42,7 +42,7 @@ func noted(c keys.Card) keys.Card {
 	if c.State != keys.StateReady && c.State != keys.StateLocked {
 		return c
 	}
-	if named := factorys(c); named != "" {
+	if named := factorySecrets(c); named != "" {
 		step(named, fault.Next{Do: fault.SetUpCard, Card: c.Serial})
 	}
 	if c.PINTries != nil && *c.PINTries == 2 {
@@ -58,9 +58,9 @@ func noted(c keys.Card) keys.Card {
 	return c
 }
 
-// factorys describes the card's secrets that are the factory's; it is empty when none
+// factorySecrets describes the card's secrets that are the factory's; it is empty when none
 // is.
-func factorys(c keys.Card) string {
+func factorySecrets(c keys.Card) string {
 	var names []string
 	for _, secret := range []struct {
 		name    string

@@ -46,7 +46,7 @@ func (s *scanner) identify(r *reader) {
 			err = &fault.Error{Kind: fault.DeviceFailed, Message: "the card in the reader " + quoted(r.name) + " has no serial number"}
 		}
 		s.identified(r, reply, err)
-		s.tell()
+		s.report()
 	})
 }
 

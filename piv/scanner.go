@@ -32,7 +32,7 @@ type scanner struct {
 	events  []event            // not reported yet
 	watch   []func(unit string, gone bool)
 
-	telling sync.Mutex // held while events are reported, in order
+	reporting sync.Mutex // held while events are reported, in order
 }
 
 // An event is a card that was inserted or removed.
@@ -77,14 +77,14 @@ func (s *scanner) run() {
 			err = reply.Error.Keys()
 		}
 		if err == nil {
-			s.see(reply.Readers)
+			s.update(reply.Readers)
 			wait, failures = longestWait, 0
 			continue
 		}
 		// A child that ended by itself is replaced: the readers are the same.
 		wait = 0
 		if failures++; failures > 2 || fault.KindOf(err) == fault.DeviceAbsent {
-			s.lose(err)
+			s.dropAll(err)
 			s.pause(min(100*time.Millisecond<<min(failures, 10), s.config.limits.absent))
 		}
 	}
@@ -112,9 +112,9 @@ func (s *scanner) known() []wire.Reader {
 	return s.last
 }
 
-// see stores the readers of a reply. An exchanged card counts as one removed and one
+// update stores the readers of a reply. An exchanged card counts as one removed and one
 // inserted card.
-func (s *scanner) see(list []wire.Reader) {
+func (s *scanner) update(list []wire.Reader) {
 	s.mu.Lock()
 	now := map[string]*reader{}
 	for _, seen := range list[:min(len(list), maxReaders)] {
@@ -132,11 +132,11 @@ func (s *scanner) see(list []wire.Reader) {
 	s.last, s.fault, s.looked = list, nil, true
 	s.broadcast()
 	s.mu.Unlock()
-	s.tell()
+	s.report()
 }
 
-// lose drops all readers, because they cannot be listed any more.
-func (s *scanner) lose(err error) {
+// dropAll drops all readers, because they cannot be listed any more.
+func (s *scanner) dropAll(err error) {
 	e, ok := fault.AsError(err)
 	if !ok {
 		e = &fault.Error{Kind: fault.DeviceFailed, Message: "the card readers cannot be watched", Err: err}
@@ -150,7 +150,7 @@ func (s *scanner) lose(err error) {
 	s.last, s.fault, s.looked = nil, e, true
 	s.broadcast()
 	s.mu.Unlock()
-	s.tell()
+	s.report()
 }
 
 // replace replaces the readers with now: it ends the children of removed cards and
@@ -191,10 +191,10 @@ func (s *scanner) broadcast() {
 	s.changed = make(chan struct{})
 }
 
-// tell reports the events in their order.
-func (s *scanner) tell() {
-	s.telling.Lock()
-	defer s.telling.Unlock()
+// report reports the events in their order.
+func (s *scanner) report() {
+	s.reporting.Lock()
+	defer s.reporting.Unlock()
 	for {
 		s.mu.Lock()
 		if len(s.events) == 0 {

@@ -16,7 +16,7 @@ func TestManyReaders(t *testing.T) {
 	for i := range 3 * maxReaders {
 		list = append(list, wire.Reader{Name: fmt.Sprint("reader ", i)})
 	}
-	s.see(list)
+	s.update(list)
 	if n := len(s.readers); n != maxReaders {
 		t.Errorf("%d readers are looked after, want %d", n, maxReaders)
 	}

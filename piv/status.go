@@ -63,7 +63,7 @@ func (s *scanner) status() keys.Status {
 	all.Reason, all.Hint, all.Next = e.Message, e.Hint, e.Next
 	for _, r := range s.identifiedCards() {
 		one := r.status()
-		if e := s.twins(r.serial); e != nil {
+		if e := s.duplicate(r.serial); e != nil {
 			one.State, one.Reason, one.Hint, one.Next = keys.StateFailed, e.Message, e.Hint, e.Next
 		}
 		all.Units = append(all.Units, one)

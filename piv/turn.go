@@ -19,7 +19,7 @@ func (k *keeper) takeTurn(ctx context.Context, serial uint32) error {
 		return nil
 	default:
 	}
-	if err := k.blinks(serial); err != nil {
+	if err := k.pendingTouch(serial); err != nil {
 		return err
 	}
 	select {
@@ -27,16 +27,16 @@ func (k *keeper) takeTurn(ctx context.Context, serial uint32) error {
 		return nil
 	case <-ctx.Done():
 	}
-	if err := k.blinks(serial); err != nil {
+	if err := k.pendingTouch(serial); err != nil {
 		return err
 	}
 	return tooLate(ctx)
 }
 
-// blink records until when, at most, the card waits for the touch of a request whose
+// noteTouch records until when, at most, the card waits for the touch of a request whose
 // caller has left, unless the request is done. Only the end of the child would cancel
 // that wait, and would lock every key of the card.
-func (k *keeper) blink(done <-chan struct{}, until time.Time) {
+func (k *keeper) noteTouch(done <-chan struct{}, until time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	select {
@@ -54,8 +54,8 @@ func (k *keeper) settle(done chan<- struct{}) {
 	close(done)
 }
 
-// blinks returns a busy error while the card waits for such a touch.
-func (k *keeper) blinks(serial uint32) error {
+// pendingTouch returns a busy error while the card waits for such a touch.
+func (k *keeper) pendingTouch(serial uint32) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.touch.IsZero() {

@@ -35,7 +35,7 @@ type proof struct {
 
 func newWorker(c Config, reader string) *worker {
 	w := &worker{keeper: newKeeper(c), reader: reader, locks: map[string]uint64{}, unlocked: map[string]proof{}, state: keys.StateReady, since: time.Now()}
-	w.heard = w.hear
+	w.onOutcome = w.observe
 	return w
 }
 
@@ -54,10 +54,10 @@ func (w *worker) ask(ctx context.Context, serial uint32, r wire.Request, p callO
 }
 
 // died reports whether a child ended by itself, or was killed for a malformed message.
-func died(err error) bool { return errors.Is(err, errGone) || errors.Is(err, errNonsense) }
+func died(err error) bool { return errors.Is(err, errEnded) || errors.Is(err, errMalformed) }
 
-// hear updates the card's state from a request's outcome.
-func (w *worker) hear(reply *wire.Reply, err error) {
+// observe updates the card's state from a request's outcome.
+func (w *worker) observe(reply *wire.Reply, err error) {
 	switch {
 	case errors.Is(err, errAbandoned): // says nothing about the card
 	case err == nil && reply.Error != nil && reply.Error.Shut: // the key is busy, not the card

@@ -15,8 +15,8 @@ const callTimeout = 5 * time.Second
 // calls do: the end of ctx closes the connection that they wait for.
 const grace = 100 * time.Millisecond
 
-// errNonsense is for answers that go-keyring panics on.
-var errNonsense = errors.New("the keyring's answer is malformed")
+// errMalformed is for answers that go-keyring panics on.
+var errMalformed = errors.New("the keyring's answer is malformed")
 
 // guard runs one call at a time, each on a goroutine of its own. It abandons a call
 // that outlives its deadline; until that call returns, further callers get an error
@@ -51,7 +51,7 @@ func (g *guard) do(ctx context.Context, f func(context.Context) ([]byte, error))
 	answers := make(chan answer, 1)
 	go func() {
 		defer g.leave()
-		value, err := calmly(ctx, f)
+		value, err := recovering(ctx, f)
 		answers <- answer{value, err}
 	}()
 	select {
@@ -108,11 +108,11 @@ func (g *guard) abandon(c *call) {
 	c.abandoned = true
 }
 
-// calmly calls f, which may panic: go-keyring does not check answers from the bus.
-func calmly(ctx context.Context, f func(context.Context) ([]byte, error)) (value []byte, err error) {
+// recovering calls f, which may panic: go-keyring does not check answers from the bus.
+func recovering(ctx context.Context, f func(context.Context) ([]byte, error)) (value []byte, err error) {
 	defer func() {
 		if recover() != nil { // its text may hold a secret
-			value, err = nil, errNonsense
+			value, err = nil, errMalformed
 		}
 	}()
 	return f(ctx)

@@ -97,7 +97,7 @@ func TestTurns(t *testing.T) {
 func TestPanic(t *testing.T) {
 	g := newGuard()
 	_, err := g.do(background, func(context.Context) ([]byte, error) { panic("a secret") })
-	if !errors.Is(err, errNonsense) || strings.Contains(err.Error(), "a secret") {
+	if !errors.Is(err, errMalformed) || strings.Contains(err.Error(), "a secret") {
 		t.Errorf("got %v", err)
 	}
 	if _, err := g.do(background, nothing); err != nil {

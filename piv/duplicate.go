@@ -8,8 +8,8 @@ import (
 	"holdfast/internal/fault"
 )
 
-// errTwins marks two cards that report the same serial number.
-var errTwins = errors.New("two cards have one serial number")
+// errDuplicate marks two cards that report the same serial number.
+var errDuplicate = errors.New("two cards have one serial number")
 
 // claiming lists the readers whose cards report the serial number, or any for 0. s.mu
 // is held.
@@ -23,9 +23,9 @@ func (s *scanner) claiming(serial uint32) []*reader {
 	return list
 }
 
-// twins returns an error when more than one card reports the serial number: at most
+// duplicate returns an error when more than one card reports the serial number: at most
 // one report is true, and the other card must not see a PIN. s.mu is held.
-func (s *scanner) twins(serial uint32) *fault.Error {
+func (s *scanner) duplicate(serial uint32) *fault.Error {
 	all := s.claiming(serial)
 	if len(all) < 2 {
 		return nil
@@ -34,7 +34,7 @@ func (s *scanner) twins(serial uint32) *fault.Error {
 	for _, r := range all {
 		names = append(names, quoted(r.name))
 	}
-	return &fault.Error{Kind: fault.KeyMismatch, Err: errTwins, Hint: "take one of them out",
+	return &fault.Error{Kind: fault.KeyMismatch, Err: errDuplicate, Hint: "take one of them out",
 		Message: fmt.Sprintf("the cards in the readers %s both claim to be card %d", strings.Join(names, " and "), serial)}
 }
 
