@@ -91,7 +91,7 @@ func (s *scanner) inventory() (known []card, others []keys.Card, err error) {
 func (p *PIV) inspect(ctx context.Context, c card) keys.Card {
 	reply, _, err := c.worker.ask(ctx, c.serial, wire.Request{Op: wire.Inspect}, p.inspecting())
 	if err == nil && reply.Card == nil {
-		err = incomplete("itself")
+		err = incomplete("the card's state")
 	}
 	if err != nil {
 		e, _ := fault.AsError(err)

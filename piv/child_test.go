@@ -229,7 +229,7 @@ func TestTouchHangs(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	wantError(t, "nobody touches it", sign(ctx, b, m), fault.TouchTimeout)
-	wantError(t, "meanwhile", sign(soon(t), b, m), fault.Busy, "given up")
+	wantError(t, "meanwhile", sign(soon(t), b, m), fault.Busy, "abandoned")
 	within(t, "the next", time.Second, func() error { return sign(soon(t), b, m) })
 	if got := b.Status(soon(t)); got.State != keys.StateReady {
 		t.Errorf("state %s: it has signed since", got.State)

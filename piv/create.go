@@ -69,7 +69,7 @@ func (p *PIV) prepare(ctx context.Context, c card, t keys.Template, request *wir
 		return err
 	}
 	if reply.Card == nil {
-		return incomplete("itself")
+		return incomplete("the card's state")
 	}
 	if !t.Card.AllowUnattested {
 		if err := p.attests(c, reply.Attester); err != nil {
@@ -93,7 +93,7 @@ func (p *PIV) attests(c card, f9 []byte) error {
 
 // incomplete is the error for a reply that lacks a member.
 func incomplete(what string) error {
-	return &fault.Error{Kind: fault.DeviceFailed, Message: "the card says nothing of " + what}
+	return &fault.Error{Kind: fault.DeviceFailed, Message: "the card's reply lacks " + what}
 }
 
 // freeSlot returns an empty slot. It never chooses 9c, 9d and 9e, which are for
@@ -125,7 +125,7 @@ func freeSlot(found *keys.Card, c card) (string, error) {
 // made checks the card's reply about the key that it made.
 func (p *PIV) made(c card, t keys.Template, request wire.Request, reply *wire.Reply) (keys.Material, error) {
 	if reply.Slot == nil {
-		return keys.Material{}, incomplete("the key that it made")
+		return keys.Material{}, incomplete("the new key")
 	}
 	k := &key{public: reply.Slot.Public, record: record{
 		Serial: c.serial, Slot: request.Slot, PINPolicy: request.PINPolicy, TouchPolicy: request.TouchPolicy,

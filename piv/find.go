@@ -125,7 +125,7 @@ func (s *scanner) choose(serial uint32) (card, error) {
 		return card{}, s.fault
 	}
 	if serial == 0 && len(there) > 0 {
-		return card{}, &fault.Error{Kind: fault.BadRequest, Message: "there is more than one card: " + serials(there), Hint: "say which one: --card SERIAL"}
+		return card{}, &fault.Error{Kind: fault.BadRequest, Message: "there is more than one card: " + serials(there), Hint: "name one: --card SERIAL"}
 	}
 	if e := s.obstacle(); e != nil && (len(there) == 0 || e.Kind != fault.DeviceAbsent) {
 		return card{}, e

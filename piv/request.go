@@ -75,7 +75,7 @@ func askedPolicies(t keys.Template, request *wire.Request) error {
 			Hint: "PIN: never, once, always; touch: never, always, cached"}
 	}
 	if request.PINPolicy == keys.PolicyNever && len(t.PIN) > 0 {
-		return &fault.Error{Kind: fault.BadRequest, Message: "a key with a PIN was asked for, and a policy that never wants one"}
+		return &fault.Error{Kind: fault.BadRequest, Message: "the request has a PIN, and a PIN policy that never requires one"}
 	}
 	return nil
 }

@@ -34,7 +34,7 @@ func (p *PIV) Sign(ctx context.Context, m keys.Material, s keys.Scheme, digest [
 		return nil, r.worker.refused(k, err)
 	}
 	if len(reply.Signature) == 0 {
-		return nil, &fault.Error{Kind: fault.DeviceFailed, Message: "the card has signed nothing"}
+		return nil, &fault.Error{Kind: fault.DeviceFailed, Message: "the card returned no signature"}
 	}
 	return reply.Signature, nil
 }

@@ -171,7 +171,7 @@ func (t *TPM) testSalt(ctx context.Context, l *link, p parent, e *entry, pin []b
 // saltRefused is the error for an RSASSA-PSS signature that does not verify.
 func saltRefused(su suite, err error) error {
 	if su.alg == tpm2.TPMAlgRSAPSS && fault.KindOf(err) == fault.KeyMismatch {
-		return &fault.Error{Kind: fault.Unsupported, Message: "this TPM's RSASSA-PSS signatures do not have the salt that TLS wants",
+		return &fault.Error{Kind: fault.Unsupported, Message: "this TPM's RSASSA-PSS signatures do not have the salt that TLS requires",
 			Hint: "use --algorithm ES256", Err: err}
 	}
 	return err

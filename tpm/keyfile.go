@@ -95,7 +95,7 @@ func (k *key) matches(m keys.Material) error {
 	case k.pin != m.PIN:
 		return &fault.Error{Kind: fault.KeyMismatch, Message: "the key file and the record disagree about a PIN"}
 	case len(free) != 0 && !m.Imported:
-		return &fault.Error{Kind: fault.KeyMismatch, Message: "the record does not say imported, but " + free[0]}
+		return &fault.Error{Kind: fault.KeyMismatch, Message: "the record is not marked as imported, but " + free[0]}
 	}
 	return nil
 }

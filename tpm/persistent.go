@@ -63,7 +63,7 @@ func (t *TPM) persist(ctx context.Context, l *link, e *entry) error {
 func persistRefused(err error) error {
 	switch {
 	case wrongAuth(err):
-		return &fault.Error{Kind: fault.Unsupported, Message: "the TPM's owner hierarchy wants an authorisation for a persistent key", Hint: hintOwner, Err: err}
+		return &fault.Error{Kind: fault.Unsupported, Message: "the TPM's owner hierarchy needs an authorisation for a persistent key", Hint: hintOwner, Err: err}
 	case errors.Is(err, tpm2.TPMRCNVDefined):
 		return &fault.Error{Kind: fault.Busy, Message: "another program has just taken the key's persistent handle", Hint: "try again", Err: err}
 	case errors.Is(err, tpm2.TPMRCNVSpace):

@@ -82,7 +82,7 @@ func ownerRefused(err error) error {
 	if err == nil || codeOf(err) == tpm2.TPMRCSuccess && kind != fault.IdentityChanged && kind != fault.NotFound {
 		return err
 	}
-	return &fault.Error{Kind: fault.Unsupported, Message: "the TPM's owner hierarchy wants an authorisation, and no usable storage root key is at 0x81000001",
+	return &fault.Error{Kind: fault.Unsupported, Message: "the TPM's owner hierarchy needs an authorisation, and no usable storage root key is at 0x81000001",
 		Hint: hintOwner, Err: err}
 }
 

@@ -99,7 +99,7 @@ func checkSigner(area *tpm2.TPMTPublic) error {
 	case a.Restricted:
 		return refuse("it is restricted to signing what the TPM made")
 	case !a.UserWithAuth || len(area.AuthPolicy.Buffer) != 0:
-		return refuse("it wants a policy session")
+		return refuse("it needs a policy session")
 	case area.NameAlg != tpm2.TPMAlgSHA256:
 		return refuse("its name algorithm is not SHA-256")
 	}

@@ -27,7 +27,7 @@ func (k *key) freedoms() []string {
 
 // hasPIN is the error for a key whose file wrongly claims that it has no PIN.
 func hasPIN(err error) error {
-	return &fault.Error{Kind: fault.PINRequired, Message: "the key file says that the key has no PIN, and the TPM says that it has one",
+	return &fault.Error{Kind: fault.PINRequired, Message: "the key file claims that the key has no PIN, and the TPM reports that it has one",
 		Hint: "adopt the file as it was exported", Err: err}
 }
 

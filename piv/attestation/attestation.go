@@ -145,7 +145,7 @@ func (e Expected) compare(said Statement, public []byte) error {
 	switch {
 	case !bytes.Equal(said.Public, public):
 		return mismatch("the card's statement is about another key than the one in slot "+e.Slot,
-			"the key in the slot was replaced, or another card answered: look at both with 'holdfast piv list'")
+			"the key in the slot was replaced, or another card answered: compare them with 'holdfast piv list'")
 	case said.Serial != e.Serial && !said.mayLackSerial():
 		return mismatch(fmt.Sprintf("the statement is of card %d, not of card %d", said.Serial, e.Serial),
 			"plug in one card at a time, and try again")
@@ -156,14 +156,14 @@ func (e Expected) compare(said Statement, public []byte) error {
 	case e.TouchPolicy != AnyPolicy && said.TouchPolicy != e.TouchPolicy:
 		return mismatch(fmt.Sprintf("the key's touch policy is %s, not %s", said.TouchPolicy, e.TouchPolicy), hintPolicy)
 	case said.Firmware.String() != e.Firmware:
-		return mismatch(fmt.Sprintf("the statement is of firmware %s, and the card says that it has %s", said.Firmware, e.Firmware), hintForged)
+		return mismatch(fmt.Sprintf("the statement is of firmware %s, and the card reports %s", said.Firmware, e.Firmware), hintForged)
 	}
 	return nil
 }
 
 const (
-	hintForged = "no genuine YubiKey says this: do not use the card, and look at what is between it and this machine"
-	hintPolicy = "a policy cannot be changed: make a new key with the one that you want"
+	hintForged = "no genuine YubiKey states this: do not use the card, and check the devices between it and this machine"
+	hintPolicy = "a policy cannot be changed: make a new key with the right policy"
 )
 
 func mismatch(fact, hint string) error {

@@ -156,7 +156,7 @@ func (s *Session) made(slot piv.Slot, public crypto.PublicKey, reply *wire.Reply
 	return nil
 }
 
-var errOtherKey = &fault.Error{Kind: fault.KeyMismatch, Message: "the card says different things of the key that it has made"}
+var errOtherKey = &fault.Error{Kind: fault.KeyMismatch, Message: "the card's descriptions of the new key differ"}
 
 func sameKey(attestation, public []byte) error {
 	certificate, err := x509.ParseCertificate(attestation)
