@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"holdfast/internal/fault"
 	"holdfast/internal/keys"
 )
 
@@ -31,6 +32,7 @@ func (c *Client) Generations(ctx context.Context, set string) ([]KeyInfo, error)
 			Kind:    Denied,
 			Message: fmt.Sprintf("there is no key %q that you may use", set),
 			Hint:    "holdfast key list shows yours; holdfast enroll kubernetes PROFILE --key " + set + " --create makes one",
+			Next:    fault.Next{Do: fault.EnrollNew, Key: set},
 		}
 	}
 	slices.SortFunc(found, func(a, b KeyInfo) int { return Generation(b.Name) - Generation(a.Name) })
@@ -96,22 +98,27 @@ func whyNone(generations []KeyInfo, now time.Time) error {
 
 // unusable returns why a key cannot sign in now, or nil when it can.
 func unusable(k KeyInfo, now time.Time) error {
-	refuse := func(hint, format string, args ...any) error {
+	refuse := func(hint, format string, args ...any) *Error {
 		return &Error{Kind: NotFound, Message: fmt.Sprintf(format, args...), Hint: hint}
 	}
-	enroll := "holdfast enroll kubernetes PROFILE --key " + keys.SetOf(k.Name)
+	next := fault.Next{Do: fault.Enroll, Key: keys.SetOf(k.Name)}
+	enroll := func(gets, format string, args ...any) error {
+		e := refuse(next.String()+gets, format, args...)
+		e.Next = next
+		return e
+	}
 	if k.Fault != "" {
 		return refuse("holdfast key show "+k.Name+" says more", "key %s cannot be used: %s", k.Name, k.Fault)
 	}
 	if len(k.Chain) == 0 {
-		return refuse(enroll+" gets one", "key %s has no certificate", k.Name)
+		return enroll(" gets one", "key %s has no certificate", k.Name)
 	}
 	leaf, err := x509.ParseCertificate(k.Chain[0])
 	switch {
 	case err != nil:
-		return refuse(enroll+" gets another", "the certificate of key %s cannot be read: %v", k.Name, err)
+		return enroll(" gets another", "the certificate of key %s cannot be read: %v", k.Name, err)
 	case now.After(leaf.NotAfter):
-		return refuse(enroll+" gets another; holdfast renew --due, run by its timer, renews in time",
+		return enroll(" gets another; holdfast renew --due, run by its timer, renews in time",
 			"the certificate of key %s expired on %s", k.Name, leaf.NotAfter.UTC().Format(time.RFC3339))
 	case now.Before(leaf.NotBefore):
 		return refuse("is this machine's clock right? timedatectl shows it",

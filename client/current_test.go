@@ -95,18 +95,19 @@ func TestCurrentNone(t *testing.T) {
 	tests := map[string]struct {
 		set        []generation
 		want, hint string
+		next       fault.Step
 	}{
-		"nothing":        {nil, `there is no key "prod"`, "--create"},
-		"no certificate": {[]generation{{"prod", none, none}}, "key prod has no certificate", "holdfast enroll kubernetes PROFILE --key prod"},
-		"expired":        {[]generation{{"prod.1", -2 * hour, -hour}, {"prod.2", none, none}}, "key prod.1 expired on 20", "holdfast enroll kubernetes PROFILE --key prod "},
-		"too early":      {[]generation{{"prod", hour, 2 * hour}}, "is valid from 20", "clock"},
+		"nothing":        {nil, `there is no key "prod"`, "--create", fault.EnrollNew},
+		"no certificate": {[]generation{{"prod", none, none}}, "key prod has no certificate", "holdfast enroll kubernetes PROFILE --key prod", fault.Enroll},
+		"expired":        {[]generation{{"prod.1", -2 * hour, -hour}, {"prod.2", none, none}}, "key prod.1 expired on 20", "holdfast enroll kubernetes PROFILE --key prod ", fault.Enroll},
+		"too early":      {[]generation{{"prod", hour, 2 * hour}}, "is valid from 20", "clock", ""},
 	}
 	for name, test := range tests {
 		_, c := withSet(t, test.set...)
 		_, err := c.Current(context.Background(), "prod")
 		e, ok := fault.AsError(err)
-		if !ok || !strings.Contains(e.Message, test.want) || !strings.Contains(e.Hint, test.hint) {
-			t.Errorf("%s: got %+v, want %q and %q", name, err, test.want, test.hint)
+		if !ok || !strings.Contains(e.Message, test.want) || !strings.Contains(e.Hint, test.hint) || e.Next.Do != test.next {
+			t.Errorf("%s: got %+v, want %q, %q and %q", name, err, test.want, test.hint, test.next)
 		}
 	}
 	_, c := withSet(t)

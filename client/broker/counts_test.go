@@ -12,10 +12,8 @@ import (
 	"time"
 
 	"holdfast/client"
-	"holdfast/client/broker/minted"
 	"holdfast/client/broker/upstream"
 	"holdfast/client/clienttest"
-	"holdfast/client/exchange/kubernetes"
 	"holdfast/internal/brokerwire"
 	"holdfast/internal/fault"
 	"holdfast/internal/metrics"
@@ -36,19 +34,13 @@ func TestExitCodes(t *testing.T) {
 		{&fault.Error{Kind: fault.Busy}, fault.Busy, "1"},
 		{unreachable, brokerwire.AgentUnreachable, "3"},
 		{fmt.Errorf("loopback: %w", unreachable), brokerwire.AgentUnreachable, "3"},
-		{&upstream.Error{Kind: "agent"}, brokerwire.AgentUnreachable, "3"},
-		{&upstream.Error{Kind: "network"}, brokerwire.Upstream, "1"},
-		{&upstream.Error{Kind: "key", Err: &fault.Error{Kind: fault.PINRequired}}, fault.PINRequired, "5"},
-		{&kubernetes.StatusError{Code: 503}, brokerwire.Upstream, "1"},
-		{&minted.Error{Err: unreachable}, brokerwire.AgentUnreachable, "3"},
-		{&minted.Error{Err: &kubernetes.StatusError{Code: 403}}, brokerwire.Upstream, "1"},
-		{&minted.Error{Err: errors.New("odd")}, brokerwire.Upstream, "1"},
-		{&minted.Error{Err: &fault.Error{Kind: fault.Denied}}, fault.Denied, "4"},
+		{&upstream.Error{Class: upstream.Network, Fault: &fault.Error{Kind: brokerwire.Upstream}}, brokerwire.Upstream, "1"},
+		{&upstream.Error{Class: upstream.Key, Fault: &fault.Error{Kind: fault.PINRequired}}, fault.PINRequired, "5"},
 		{context.DeadlineExceeded, fault.Deadline, "1"},
 		{context.Canceled, fault.Internal, "3"},
 		{errors.New("secret"), fault.Internal, "1"},
 	} {
-		known := toKnown(test.err)
+		known := toFault(test.err, "")
 		if code := exitCode(test.err); known.Kind != test.kind || code != test.code {
 			t.Errorf("%T %v: got %s, code %s, want %s, code %s", test.err, test.err, known.Kind, code, test.kind, test.code)
 		}

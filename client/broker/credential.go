@@ -41,7 +41,7 @@ func (b *Broker) getCredential(ctx context.Context, call *varlink.Call) error {
 	}
 	b.counts.answer(exitCode(err), p.Mode)
 	if err != nil {
-		return err
+		return toFault(err, p.Profile)
 	}
 	return call.Reply(brokerwire.GetCredentialReply{Credential: &credential})
 }

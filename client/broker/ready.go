@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"time"
 
@@ -82,7 +81,7 @@ func (r *request) ready(ctx context.Context, prof *profile.Profile) error {
 		if err == nil && !info.PIN {
 			b.ready.put(prof.Key, asked, b.keys.fault() == nil)
 		}
-		return named(err, prof.Name)
+		return err
 	})
 	if locked == "" || fault.KindOf(err) != fault.PINRequired {
 		return err
@@ -105,8 +104,10 @@ func (r *request) unlock(ctx context.Context, key string) error {
 	if err == nil {
 		return nil
 	}
-	if e, ok := fault.AsError(err); ok && e.Kind == fault.PINRequired && e.Hint == "" {
-		return &fault.Error{Kind: e.Kind, Message: e.Message, Hint: "`holdfast unlock " + key + "`, then try again", Err: err}
+	if e, ok := fault.AsError(err); ok && e.Kind == fault.PINRequired && e.Next.Do == "" {
+		unlock := *e
+		unlock.Next = fault.Next{Do: fault.Unlock, Key: key}
+		return &unlock
 	}
 	return err
 }
@@ -125,20 +126,8 @@ func (b *Broker) canSign(ctx context.Context, set string) (agentwire.Key, error)
 	return info, &fault.Error{
 		Kind:    fault.PINRequired,
 		Message: fmt.Sprintf("key %s wants its PIN", info.Name),
-		Hint:    "`holdfast unlock " + info.Name + "`, then try again",
+		Next:    fault.Next{Do: fault.Unlock, Key: info.Name},
 	}
-}
-
-// named has a hint name the profile, where package client, which knows of keys
-// alone, leaves it to the reader.
-func named(err error, profile string) error {
-	e, ok := fault.AsError(err)
-	if !ok || !strings.Contains(e.Hint, " PROFILE ") {
-		return err
-	}
-	ours := *e
-	ours.Hint = strings.ReplaceAll(e.Hint, " PROFILE ", " "+profile+" ")
-	return &ours
 }
 
 // glance is how long status waits for the agent, for all profiles together.

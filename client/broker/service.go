@@ -5,10 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"holdfast/client"
-	"holdfast/client/broker/minted"
 	"holdfast/client/broker/upstream"
-	"holdfast/client/exchange/kubernetes"
 	"holdfast/internal/brokerwire"
 	"holdfast/internal/fault"
 	"holdfast/internal/peer"
@@ -69,7 +66,7 @@ func stillThere(caller *peer.Peer) error {
 // wireError turns a method's error into what the caller sees. The cause of an
 // internal error goes to the broker's own log.
 func (b *Broker) wireError(err error) (string, any) {
-	known := toKnown(err)
+	known := toFault(err, "")
 	if known.Kind == fault.Internal && !errors.Is(err, context.Canceled) {
 		b.Log.Error("request", "error", err)
 	}
@@ -77,34 +74,13 @@ func (b *Broker) wireError(err error) (string, any) {
 	return name, parameters
 }
 
-// toKnown gives an error of the parts below one of the kinds that cross the wire.
-func toKnown(err error) *fault.Error {
-	var unreachable *client.UnreachableError
-	var failed *upstream.Error
-	var status *kubernetes.StatusError
-	var unminted *minted.Error
-	if errors.As(err, &unminted) { // its cause says of which kind it is
-		e := &fault.Error{Kind: brokerwire.Upstream, Message: unminted.Message, Hint: unminted.Hint, RetryAfter: unminted.RetryAfter, Err: err}
-		if cause := toKnown(unminted.Err); cause.Kind != fault.Internal {
-			e.Kind = cause.Kind
-		}
+// toFault gives an error one of the kinds that cross the wire. Its next step names
+// the profile.
+func toFault(err error, profile string) *fault.Error {
+	if e, ok := upstream.AsFault(err, profile); ok {
 		return e
 	}
-	if e, ok := fault.AsError(err); ok {
-		return e
-	}
-	switch {
-	case errors.As(err, &unreachable):
-		return &fault.Error{Kind: brokerwire.AgentUnreachable, Message: unreachable.Reason, Hint: unreachable.Hint, Err: err}
-	case errors.As(err, &failed):
-		kind := brokerwire.Upstream
-		if failed.Kind == "agent" {
-			kind = brokerwire.AgentUnreachable
-		}
-		return &fault.Error{Kind: kind, Message: failed.Message, Hint: failed.Hint, Err: err}
-	case errors.As(err, &status):
-		return &fault.Error{Kind: brokerwire.Upstream, Message: status.Message, RetryAfter: status.After, Err: err}
-	case errors.Is(err, context.DeadlineExceeded):
+	if errors.Is(err, context.DeadlineExceeded) {
 		return &fault.Error{Kind: fault.Deadline, Message: "the request took too long", Hint: "`holdfast status` shows what the broker and the agent wait for", Err: err}
 	}
 	return &fault.Error{Kind: fault.Internal, Message: "internal error", Hint: "the broker's log has the cause", Err: err}
@@ -119,7 +95,7 @@ const (
 	exitPerson      = "5"
 )
 
-// exitCode is how the plugin will end that is given err for an answer.
+// exitCode returns the code with which the plugin exits when it is answered err.
 func exitCode(err error) string {
 	switch {
 	case err == nil:
@@ -127,7 +103,7 @@ func exitCode(err error) string {
 	case errors.Is(err, context.Canceled): // the plugin closed: its own time was up
 		return exitUnreachable
 	}
-	switch toKnown(err).Kind {
+	switch toFault(err, "").Kind {
 	case fault.Denied:
 		return exitDenied
 	case fault.PINRequired, fault.PINBlocked, fault.TouchTimeout, fault.ConfirmationRequired:

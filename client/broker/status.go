@@ -65,12 +65,12 @@ func (b *Broker) wireProfile(p *profile.Profile, flaw error, front frontState, a
 	case flaw != nil:
 		w.Fault, w.Hint = "its file has a fault, and the profile of before is in use: "+flaw.Error(), mendIt
 	case closed != nil && p.Proxy.Port != 0: // that of the shared listener is a notice
-		known := toKnown(closed)
-		w.Fault, w.Hint = known.Message, known.Hint
+		known := toFault(closed, p.Name)
+		w.Fault, w.Hint = known.Message, known.Advice()
 	default:
 		if err := agent.fault(p.Key); err != nil {
-			known := toKnown(named(err, p.Name))
-			w.Fault, w.Hint = known.Message, known.Hint
+			known := toFault(err, p.Name)
+			w.Fault, w.Hint = known.Message, known.Advice()
 		}
 	}
 	return w
@@ -86,12 +86,12 @@ func (b *Broker) notices(front frontState, broken error) []brokerwire.Notice {
 		list = append(list, brokerwire.Notice{Message: fmt.Sprintf(format, values...), Hint: hint})
 	}
 	if front.fault != nil {
-		known := toKnown(front.fault)
-		add(known.Hint, "the proxy does not listen: %s", known.Message)
+		known := toFault(front.fault, "")
+		add(known.Advice(), "the proxy does not listen: %s", known.Message)
 	}
 	if err := b.keys.fault(); err != nil {
-		known := toKnown(err)
-		add(known.Hint, "the agent is not being watched: %s", known.Message)
+		known := toFault(err, "")
+		add(known.Advice(), "the agent is not being watched: %s", known.Message)
 	}
 	if i := front.identity; i != nil && i.KeyFile {
 		add("it guards loopback against other users only; a TPM would seal it, and a desktop's keyring keep it, see holdfast-broker(8)", "the proxy's private key is in the file %s", i.Key)

@@ -17,11 +17,12 @@ const (
 	StartPCSCD Step = "start-pcscd" // install and start the smart card daemon
 	AllowPCSCD Step = "allow-pcscd" // let this user use cards: polkit(8)
 	ShareCard  Step = "share-card"  // configure gpg's card daemon to share the reader
+	EnrollNew  Step = "enroll-new"  // create Key and get a certificate for it, through Profile where there is one
 )
 
 // Steps lists every step in the order in which it was added.
 func Steps() []Step {
-	return []Step{Unlock, Enroll, Adopt, SetUpCard, Unblock, InsertCard, StartPCSCD, AllowPCSCD, ShareCard}
+	return []Step{Unlock, Enroll, Adopt, SetUpCard, Unblock, InsertCard, StartPCSCD, AllowPCSCD, ShareCard, EnrollNew}
 }
 
 // Next is the next step after a failure: what to do, and to what. The zero value
@@ -43,7 +44,9 @@ func (n Next) String() string {
 	case Unlock:
 		return "holdfast unlock " + or(n.Key, "NAME")
 	case Enroll:
-		return "holdfast enroll kubernetes " + or(n.Profile, "PROFILE")
+		return n.enroll()
+	case EnrollNew:
+		return n.enroll() + " --create"
 	case Adopt:
 		return "holdfast key adopt " + or(n.Key, "NAME") + " --slot " + or(n.Slot, "SLOT") + n.card()
 	case SetUpCard:
@@ -63,6 +66,14 @@ func (n Next) String() string {
 		return "let other programs share the reader: pcsc-shared and disable-ccid in ~/.gnupg/scdaemon.conf"
 	}
 	return ""
+}
+
+func (n Next) enroll() string {
+	command := "holdfast enroll kubernetes " + or(n.Profile, "PROFILE")
+	if n.Key != "" {
+		command += " --key " + n.Key
+	}
+	return command
 }
 
 func (n Next) card() string {

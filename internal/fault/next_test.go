@@ -17,6 +17,8 @@ func TestNextInWords(t *testing.T) {
 		{Next{Do: Unlock, Key: "laptop"}, "holdfast unlock laptop"},
 		{Next{Do: Unlock}, "holdfast unlock NAME"},
 		{Next{Do: Enroll, Profile: "prod"}, "holdfast enroll kubernetes prod"},
+		{Next{Do: Enroll, Key: "laptop"}, "holdfast enroll kubernetes PROFILE --key laptop"},
+		{Next{Do: EnrollNew, Key: "laptop", Profile: "prod"}, "holdfast enroll kubernetes prod --key laptop --create"},
 		{Next{Do: Adopt, Key: "laptop", Slot: "9a", Card: 4711}, "holdfast key adopt laptop --slot 9a --card 4711"},
 		{Next{Do: SetUpCard, Card: 4711}, "holdfast piv setup --card 4711"},
 		{Next{Do: Unblock}, "holdfast piv unblock"},

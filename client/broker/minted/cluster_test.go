@@ -104,8 +104,8 @@ func (r *rig) fails(t *testing.T, mode string) error {
 
 func expectHint(t *testing.T, err error, kind fault.Kind, message, hint string) {
 	t.Helper()
-	var e *minted.Error
-	if !errors.As(err, &e) || !strings.Contains(e.Message, message) || !strings.Contains(e.Hint, hint) {
+	var e *fault.Error
+	if !errors.As(err, &e) || !strings.Contains(e.Message, message) || !strings.Contains(e.Advice(), hint) {
 		t.Errorf("got %v\n%+v\nwant …%s…\nhint: …%s…", err, e, message, hint)
 	}
 	if kind != "" && fault.KindOf(err) != kind {
@@ -311,7 +311,7 @@ func TestWhatTheClusterSays(t *testing.T) {
 			if again := r.fails(t, c.mode); again.Error() != err.Error() || len(r.server.Requests()) > before+tries {
 				t.Errorf("the next caller got %v, and the cluster %d more requests", again, len(r.server.Requests())-before)
 			}
-			var e *minted.Error
+			var e *fault.Error
 			if errors.As(err, &e) && e.RetryAfter <= 0 {
 				t.Error("no word of when to try again")
 			}

@@ -10,6 +10,7 @@ import (
 	"holdfast/client/broker/ticket"
 	"holdfast/client/profile"
 	"holdfast/internal/brokerwire"
+	"holdfast/internal/fault"
 )
 
 // identity is for whom and for what a credential is: a profile that changed is
@@ -41,7 +42,7 @@ type entry struct {
 
 	failures int // in a row
 	retry    time.Time
-	failure  *Error
+	failure  *fault.Error
 	refused  [sha256.Size]byte // what the cluster refused last
 	refusals int               // since it accepted one
 }
@@ -99,7 +100,7 @@ func (m *Mint) next(r Request, begun time.Time, first bool) (brokerwire.Credenti
 	}
 	switch {
 	case e.minting == nil && now.Before(e.retry):
-		return brokerwire.Credential{}, nil, e.failure.until(now, e.retry)
+		return brokerwire.Credential{}, nil, until(e.failure, now, e.retry)
 	case e.minting == nil:
 		m.start(e)
 	case first:
@@ -145,7 +146,7 @@ const (
 
 // fail remembers a failure. The pause varies, so that brokers that failed together
 // do not try again together.
-func (e *entry) fail(err *Error, now time.Time) {
+func (e *entry) fail(err *fault.Error, now time.Time) {
 	pause := min(firstPause<<min(e.failures, 10), lastPause)
 	pause -= rand.N(pause / 5)
 	pause = min(max(pause, err.RetryAfter), lastPause)

@@ -15,42 +15,25 @@ import (
 	"holdfast/internal/fault"
 )
 
-// Error says why a credential was not obtained: one fact and one hint. RetryAfter
-// is when the next try is made at the earliest; callers before that get the same
-// error. Err is the cause: in its chain there is a [*client.UnreachableError] when
-// the agent cannot be reached, and a [*fault.Error] when the agent refuses.
-type Error struct {
-	Message    string
-	Hint       string
-	RetryAfter time.Duration
-	Err        error
+// until returns the failure as it is at a moment before the next try.
+func until(failed *fault.Error, now, retry time.Time) *fault.Error {
+	e := *failed
+	e.RetryAfter = max(retry.Sub(now), time.Millisecond)
+	return &e
 }
 
-// Error returns the message.
-func (e *Error) Error() string { return e.Message }
-
-// Unwrap returns the cause.
-func (e *Error) Unwrap() error { return e.Err }
-
-// until returns the error as it is at a moment before the next try.
-func (e *Error) until(now, retry time.Time) *Error {
-	as := *e
-	as.RetryAfter = max(retry.Sub(now), time.Millisecond)
-	return &as
-}
-
-// passing reports whether the failure may pass by itself within moments: somebody
-// could not be reached, or said that he cannot answer now.
-func (e *Error) passing() bool {
+// transient reports whether a failure may pass by itself within moments: agent or
+// cluster could not be reached, or the cluster is busy.
+func transient(err error) bool {
 	var agent *client.UnreachableError
 	var sent *upstream.Error
 	var status *kubernetes.StatusError
 	switch {
-	case errors.As(e.Err, &agent):
+	case errors.As(err, &agent):
 		return true
-	case errors.As(e.Err, &sent):
-		return sent.Kind == "network" || sent.Kind == "timeout"
-	case errors.As(e.Err, &status):
+	case errors.As(err, &sent):
+		return sent.Class == upstream.Network || sent.Class == upstream.Timeout
+	case errors.As(err, &status):
 		return status.Code == http.StatusServiceUnavailable || status.Code == http.StatusTooManyRequests
 	}
 	return false
@@ -61,41 +44,37 @@ type clockError struct{ message string }
 
 func (e *clockError) Error() string { return e.message }
 
-// explain turns what went wrong into an [*Error].
-func explain(err error, p *profile.Profile, mode string) *Error {
-	e := &Error{Err: err, Message: err.Error(), Hint: "try again; the broker's log has more"}
-	var unreachable *client.UnreachableError
-	var sent *upstream.Error
+// explain turns a failure into what the caller sees.
+func explain(err error, p *profile.Profile, mode string) *fault.Error {
+	if known, ok := upstream.AsFault(err, p.Name); ok {
+		e := *known
+		e.Err = err
+		return &e
+	}
+	e := &fault.Error{Kind: brokerwire.Upstream, Message: err.Error(), Hint: "try again; the broker's log has more", Err: err}
 	var clock *clockError
 	var status *kubernetes.StatusError
-	answer, isAnswer := fault.AsError(err)
 	switch {
-	case errors.As(err, &unreachable):
-		e.Message, e.Hint = unreachable.Reason, unreachable.Hint
-	case errors.As(err, &sent):
-		e.Message, e.Hint = sent.Message, sent.Hint
-	case isAnswer:
-		e.Message, e.Hint, e.RetryAfter = answer.Message, answer.Hint, answer.RetryAfter
 	case errors.As(err, &clock):
 		e.Hint = "the clocks of this machine and of the cluster differ: timedatectl shows this one's"
 	case errors.As(err, &status):
-		e.ofStatus(status, p, mode)
+		explainStatus(e, status, p, mode)
 	case errors.Is(err, errRefusedAgain):
 		e.Message = fmt.Sprintf("the cluster of profile %s refuses the credentials that it issues", p.Name)
 		e.Hint = "is the service account still there, and the audience right? The API server's log says why"
 	default:
-		e.ofRequest(err)
+		explainRequest(e, err)
 	}
 	return e
 }
 
-// ofStatus explains an answer of the API server.
-func (e *Error) ofStatus(s *kubernetes.StatusError, p *profile.Profile, mode string) {
+// explainStatus explains an answer of the API server.
+func explainStatus(e *fault.Error, s *kubernetes.StatusError, p *profile.Profile, mode string) {
 	e.RetryAfter = s.After
 	switch {
 	case s.Code == http.StatusUnauthorized:
 		e.Message = fmt.Sprintf("the cluster does not know the certificate of key %s", p.Key)
-		e.Hint = "holdfast enroll kubernetes " + p.Name + " gets another"
+		e.Hint, e.Next = "", fault.Next{Do: fault.Enroll, Profile: p.Name}
 	case s.Code == http.StatusForbidden && mode == brokerwire.ModeToken:
 		e.Hint = fmt.Sprintf("the user of key %s needs the verb create on serviceaccounts/token in namespace %s", p.Key, p.Token.Namespace)
 	case s.Code == http.StatusForbidden:
@@ -107,14 +86,14 @@ func (e *Error) ofStatus(s *kubernetes.StatusError, p *profile.Profile, mode str
 	}
 }
 
-// ofRequest explains what became of a certificate request.
-func (e *Error) ofRequest(err error) {
+// explainRequest explains the end of a certificate request.
+func explainRequest(e *fault.Error, err error) {
 	var decided *kubernetes.DecisionError
 	var pending *kubernetes.PendingError
 	var unfit *kubernetes.CertificateError
 	switch {
 	case errors.As(err, &decided):
-		e.Hint = "whoever approves and signs for that signer says why; mode proxy needs neither"
+		e.Hint = "the approver and the signer say why; mode proxy needs neither"
 	case errors.As(err, &pending) && !pending.Approved:
 		e.Hint = "a node's is approved when it may create certificatesigningrequests/selfnodeclient; others wait for: kubectl certificate approve " + pending.Name
 	case errors.As(err, &pending):
@@ -124,6 +103,6 @@ func (e *Error) ofRequest(err error) {
 			e.Hint = "the signer is to blame; its log says more"
 		}
 	case errors.Is(err, context.DeadlineExceeded):
-		e.Message, e.Hint = "the cluster did not issue a credential in time", "is the network there, or the VPN?"
+		e.Kind, e.Message, e.Hint = fault.Deadline, "the cluster did not issue a credential in time", "is the network there, or the VPN?"
 	}
 }

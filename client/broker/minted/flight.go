@@ -41,7 +41,7 @@ func (m *Mint) finish(e *entry, f *flight, c *credential, err error) {
 	if err != nil {
 		known := explain(err, e.profile, e.id.mode)
 		e.fail(known, now)
-		f.err = known.until(now, e.retry)
+		f.err = until(known, now, e.retry)
 		m.log.Warn("credential not obtained", "profile", e.id.profile, "mode", e.id.mode, "uid", e.id.uid, "error", known.Message, "retry", e.retry)
 	} else {
 		e.failures, e.failure, e.retry = 0, nil, time.Time{}

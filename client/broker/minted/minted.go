@@ -18,7 +18,6 @@ package minted
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"sync"
 	"time"
@@ -95,12 +94,13 @@ type Request struct {
 // one that says so. Then the cluster is asked, with the credential itself and at
 // most once in 5 s, whom it takes it for, and only its 401 makes a new one.
 //
-// The error is a denied [*fault.Error] when the request's cluster is not the
-// profile's or the profile does not have the mode, an unsupported one when nobody
-// would issue the credential, that of ctx, or an [*Error]. While a mint goes on
-// failing, the callers between two tries get the last failure, at once unless the
-// cluster or the agent only cannot be reached, as when it is being restarted: then
-// they wait for further tries, which they share, for 5 s in all.
+// The error is that of ctx or a [*fault.Error]: denied when the request's cluster is
+// not the profile's or the profile does not have the mode, unsupported when nobody
+// would issue the credential, else what failed. While a mint goes on failing, a
+// caller between two tries gets the last failure at once, and RetryAfter says when
+// the next try is due. Where the cluster or the agent only cannot be reached, as
+// when it is being restarted, the caller waits for further tries, which all callers
+// share, for 5 s in all.
 func (m *Mint) Credential(ctx context.Context, r Request) (brokerwire.Credential, error) {
 	if err := admit(r); err != nil {
 		return brokerwire.Credential{}, err
@@ -132,8 +132,8 @@ const absence = 5 * time.Second
 // outlast waits for the next try after a failure that may pass by itself, if that
 // is soon enough, and reports whether it did.
 func outlast(ctx context.Context, err error, begun time.Time) bool {
-	var failed *Error
-	if !errors.As(err, &failed) || !failed.passing() || time.Since(begun)+failed.RetryAfter > absence {
+	failed, ok := fault.AsError(err)
+	if !ok || !transient(failed.Err) || time.Since(begun)+failed.RetryAfter > absence {
 		return false
 	}
 	select {

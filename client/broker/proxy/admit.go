@@ -15,7 +15,7 @@ import (
 // header Sec-WebSocket-Protocol.
 const websocketToken = "base64url.bearer.authorization.k8s.io."
 
-// An admission is what a request was let through for.
+// An admission says for whom and for which profile a request passes.
 type admission struct {
 	who     ticket.Process
 	profile *profile.Profile
@@ -26,30 +26,33 @@ type admission struct {
 type refusal struct {
 	code    int
 	outcome string // for the metrics
-	message string
-	hint    string
+	fault   *fault.Error
 }
 
-func (r *refusal) Error() string { return r.message }
+// Error returns the message of the fault.
+func (r *refusal) Error() string { return r.fault.Message }
+
+func refuse(code int, outcome, hint, format string, args ...any) *refusal {
+	return &refusal{code, outcome, &fault.Error{Message: fmt.Sprintf(format, args...), Hint: hint}}
+}
 
 const runAgain = "run the command again; holdfast kubeconfig check finds what is wrong with the kubeconfig"
 
 // unauthorized returns a refusal about a ticket.
 func unauthorized(err error) *refusal {
-	r := &refusal{code: http.StatusUnauthorized, outcome: "ticket", message: err.Error(), hint: runAgain}
 	if e, ok := fault.AsError(err); ok {
-		r.message, r.hint = e.Message, e.Hint
+		return &refusal{http.StatusUnauthorized, "ticket", e}
 	}
-	return r
+	return refuse(http.StatusUnauthorized, "ticket", runAgain, "%v", err)
 }
 
 // admit judges one request on its own, whatever came before it on its connection:
 // the ticket, that it is for this name, that its process lives and owns the
 // connection, and that policy still allows it.
 func (p *Proxy) admit(c *connection, r *http.Request) (*admission, *refusal) {
-	token, err := bearer(r)
-	if err != nil {
-		return nil, unauthorized(err)
+	token, refused := bearer(r)
+	if refused != nil {
+		return nil, refused
 	}
 	h, err := p.options.Tickets.Check(token)
 	if err != nil {
@@ -67,7 +70,7 @@ func (p *Proxy) admit(c *connection, r *http.Request) (*admission, *refusal) {
 		refused.outcome = "owner"
 		return nil, refused
 	}
-	c.doors.welcome(c)
+	c.all.authenticated(c)
 	return p.allow(h)
 }
 
@@ -75,51 +78,46 @@ func (p *Proxy) admit(c *connection, r *http.Request) (*admission, *refusal) {
 func (p *Proxy) allow(h *ticket.Holder) (*admission, *refusal) {
 	prof, known := p.options.Profile(h.Profile)
 	if !known {
-		return nil, &refusal{
-			code: http.StatusServiceUnavailable, outcome: "profile",
-			message: fmt.Sprintf("there is no profile %s any more, or it has a fault", h.Profile), hint: "holdfast status says which",
-		}
+		return nil, refuse(http.StatusServiceUnavailable, "profile", "holdfast status says which",
+			"there is no profile %s any more, or it has a fault", h.Profile)
 	}
 	if !p.options.Allowed(h.Process, h.Profile) {
-		return nil, &refusal{
-			code: http.StatusForbidden, outcome: "policy",
-			message: fmt.Sprintf("the broker's policy does not allow uid %d the profile %s", h.Process.UID, h.Profile),
-			hint:    "whoever runs the broker can change its policy; holdfast policy check explains it",
-		}
+		return nil, refuse(http.StatusForbidden, "policy", "the broker's administrator can change its policy; holdfast policy check explains it",
+			"the broker's policy does not allow uid %d the profile %s", h.Process.UID, h.Profile)
 	}
 	return &admission{who: h.Process, profile: prof, holder: h}, nil
 }
 
-// still judges a request again that has been waited for, its body for example: by
-// now the ticket may be forgotten, and profile and policy others.
+// still judges a request again after a wait, for its body for example: by now the
+// ticket may be forgotten, and profile and policy may have changed.
 func (p *Proxy) still(a *admission) *refusal {
 	if err := a.holder.Alive(); err != nil {
 		return unauthorized(err)
 	}
 	now, refused := p.allow(a.holder)
 	if refused == nil && !reflect.DeepEqual(now.profile, a.profile) {
-		refused = &refusal{
-			code: http.StatusServiceUnavailable, outcome: "profile",
-			message: fmt.Sprintf("profile %s was changed at this moment", a.profile.Name), hint: "try again",
-		}
+		refused = refuse(http.StatusServiceUnavailable, "profile", "try again", "profile %s was changed at this moment", a.profile.Name)
 	}
 	return refused
 }
 
 // bearer returns the one bearer token of a request (RFC 6750, section 2.1).
-func bearer(r *http.Request) (string, error) {
+func bearer(r *http.Request) (string, *refusal) {
+	no := func(format string, args ...any) (string, *refusal) {
+		return "", refuse(http.StatusUnauthorized, "ticket", runAgain, format, args...)
+	}
 	values := r.Header["Authorization"]
 	switch {
 	case carriesToken(r):
-		return "", fmt.Errorf("a token in Sec-WebSocket-Protocol is not taken")
+		return no("the proxy takes no token in Sec-WebSocket-Protocol")
 	case len(values) == 0:
-		return "", fmt.Errorf("the request has no ticket")
+		return no("the request has no ticket")
 	case len(values) > 1:
-		return "", fmt.Errorf("the request has %d Authorization headers", len(values))
+		return no("the request has %d Authorization headers", len(values))
 	}
 	scheme, token, found := strings.Cut(values[0], " ")
 	if !found || !strings.EqualFold(scheme, "Bearer") || token == "" {
-		return "", fmt.Errorf("the request signs in otherwise than with a ticket")
+		return no("the request's Authorization header has no ticket")
 	}
 	return token, nil
 }
@@ -145,15 +143,12 @@ func fits(c *connection, r *http.Request, ticketFor string) *refusal {
 	asked, isProfile := strings.CutSuffix(name, "."+profile.Domain)
 	switch {
 	case c.profile == "" && !isProfile:
-		return unauthorized(&fault.Error{
-			Message: "the connection names no profile",
-			Hint:    "the kubeconfig's cluster needs tls-server-name: " + ticketFor + "." + profile.Domain + "; for clients that ignore it: holdfast kubeconfig add --dedicated-port",
-		})
+		return refuse(http.StatusUnauthorized, "ticket",
+			"the kubeconfig's cluster needs tls-server-name: "+ticketFor+"."+profile.Domain+"; for clients that ignore it: holdfast kubeconfig add --dedicated-port",
+			"the connection names no profile")
 	case isProfile && asked != ticketFor, c.profile != "" && c.profile != ticketFor:
-		return unauthorized(&fault.Error{
-			Message: "the ticket is for the profile " + ticketFor + ", the connection for another",
-			Hint:    "the kubeconfig's cluster and user have to be of one profile; holdfast kubeconfig check finds it",
-		})
+		return refuse(http.StatusUnauthorized, "ticket", "the kubeconfig's cluster and user have to be of one profile; holdfast kubeconfig check finds it",
+			"the ticket is for the profile %s, the connection for another", ticketFor)
 	}
 	return nil
 }

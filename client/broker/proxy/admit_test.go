@@ -150,9 +150,9 @@ func TestOwnershipIsRememberedForFewTickets(t *testing.T) {
 		r.tickets.ForgetAll("")
 		r.do(client, "GET", "/api", nil, "Authorization", "Bearer "+r.ticket("prod")).want(t, 200)
 	}
-	r.proxy.doors.mu.Lock()
-	defer r.proxy.doors.mu.Unlock()
-	for c := range r.proxy.doors.all {
+	r.proxy.open.mu.Lock()
+	defer r.proxy.open.mu.Unlock()
+	for c := range r.proxy.open.open {
 		if len(c.owned) > maxOwned {
 			t.Errorf("got %d tickets remembered", len(c.owned))
 		}
@@ -189,9 +189,9 @@ func TestRequestsAreJudgedWhenTheyAreWhole(t *testing.T) {
 			conn := r.dial("prod")
 			fmt.Fprintf(conn, "POST /api HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Length: 4\r\n\r\nab", r.ticket("prod"))
 			role.Until(t, "the request was let through", func() bool {
-				r.proxy.crowd.mu.Lock()
-				defer r.proxy.crowd.mu.Unlock()
-				return r.proxy.crowd.all == 1
+				r.proxy.limit.mu.Lock()
+				defer r.proxy.limit.mu.Unlock()
+				return r.proxy.limit.all == 1
 			})
 			test.change(r)
 			io.WriteString(conn, "cd")

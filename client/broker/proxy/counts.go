@@ -9,8 +9,8 @@ import (
 // counts are the proxy's metrics. None has a label that a stranger can choose.
 type counts struct {
 	requests *metrics.Counter
-	refusals *metrics.Counter
-	turned   *metrics.Counter
+	refusals *metrics.Counter // requests
+	rejected *metrics.Counter // connections
 	owners   *metrics.Counter
 	retries  *metrics.Counter
 	upgrades *metrics.Gauge
@@ -23,8 +23,8 @@ func newCounts(r *metrics.Registry) counts {
 			"Requests that were let through, by outcome: ok, canceled, or what kept them from the API server.", "profile", "outcome"),
 		refusals: r.Counter("holdfast_broker_proxy_refusals_total",
 			"Requests that were not let through, by what was wrong: ticket, owner, policy, profile, method, path, upgrade or crowded.", "reason"),
-		turned: r.Counter("holdfast_broker_proxy_refused_connections_total",
-			"Connections that were closed at once: too many, or of nobody who can be told.", "reason"),
+		rejected: r.Counter("holdfast_broker_proxy_refused_connections_total",
+			"Connections that were closed at once: too many, or of an unknown owner.", "reason"),
 		owners: r.Counter("holdfast_broker_proxy_ownership_checks_total",
 			"Times the kernel was asked who owns a connection.", "outcome"),
 		retries: r.Counter("holdfast_broker_proxy_unauthorized_retries_total",
@@ -42,7 +42,7 @@ func (c *counts) refusedConnection(err error) {
 	if errors.Is(err, errFull) {
 		reason = "full"
 	}
-	c.turned.Add(1, reason)
+	c.rejected.Add(1, reason)
 }
 
 func (c *counts) ownership(owns bool) {

@@ -3,7 +3,6 @@ package proxy
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httputil"
@@ -68,7 +67,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	began := time.Now()
 	c := connectionOf(r.Context())
 	if c == nil || !p.running.begin() {
-		writeStatus(w, r.URL.Path, &refusal{code: http.StatusServiceUnavailable, message: "the broker is ending", hint: "try again"})
+		writeStatus(w, r.URL.Path, refuse(http.StatusServiceUnavailable, "", "try again", "the broker is ending"))
 		return
 	}
 	defer p.running.done()
@@ -78,13 +77,13 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		refused = forwardable(r, admitted.profile)
 	}
 	if refused == nil {
-		refused = p.crowd.enter(c.uid)
+		refused = p.limit.enter(c.uid)
 	}
 	if refused != nil {
 		p.refuse(w, r, c, refused, tooMany)
 		return
 	}
-	defer p.crowd.leave(c.uid)
+	defer p.limit.leave(c.uid)
 	e := &exchange{admission: admitted, path: r.URL.Path, upgrade: upgrades(r), began: began}
 	defer p.finish(e)
 	forwarder := p.bulk
@@ -102,23 +101,14 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // the path that the profile's server has.
 func forwardable(r *http.Request, prof *profile.Profile) *refusal {
 	if r.Method == http.MethodConnect {
-		return &refusal{
-			code: http.StatusMethodNotAllowed, outcome: "method",
-			message: "CONNECT is not for this proxy", hint: "it stands for a cluster's server, not for its proxy-url",
-		}
+		return refuse(http.StatusMethodNotAllowed, "method", "it stands for a cluster's server, not for its proxy-url", "CONNECT is not for this proxy")
 	}
 	server, err := url.Parse(prof.Cluster.Server)
 	if err == nil && strings.Trim(server.Path, "/") != "" && slices.Contains(strings.Split(r.URL.Path, "/"), "..") {
-		return &refusal{
-			code: http.StatusBadRequest, outcome: "path",
-			message: "the path leaves that of the profile's server", hint: "ask for it without dots",
-		}
+		return refuse(http.StatusBadRequest, "path", "ask for it without dots", "the path leaves that of the profile's server")
 	}
 	if protocol := r.Header.Get("Upgrade"); carriesRequests(protocol) {
-		return &refusal{
-			code: http.StatusBadRequest, outcome: "upgrade",
-			message: fmt.Sprintf("an upgrade to %.40q would carry requests that nobody looks at", protocol), hint: "HTTP/2 is there without one",
-		}
+		return refuse(http.StatusBadRequest, "upgrade", "HTTP/2 is there without one", "an upgrade to %.40q would carry requests that the proxy cannot check", protocol)
 	}
 	return nil
 }
@@ -143,7 +133,7 @@ func (p *Proxy) refuse(w http.ResponseWriter, r *http.Request, c *connection, re
 	if refused.code == http.StatusUnauthorized {
 		level = slog.LevelDebug // anybody may try: no more than a count is due
 	}
-	p.log.Log(r.Context(), level, "request refused", "uid", c.uid, "remote", c.client.String(), "code", refused.code, "reason", refused.message)
+	p.log.Log(r.Context(), level, "request refused", "uid", c.uid, "remote", c.client.String(), "code", refused.code, "reason", refused.fault.Message)
 	if tooMany {
 		w.Header().Set("Connection", "close")
 	}
@@ -225,7 +215,7 @@ func (p *Proxy) failed(w http.ResponseWriter, r *http.Request, err error) {
 	refused := explain(err)
 	if e.outcome == "" {
 		e.outcome = refused.outcome
-		p.log.Info("request failed", "uid", e.who.UID, "pid", e.who.PID, "profile", e.profile.Name, "code", refused.code, "reason", refused.message)
+		p.log.Info("request failed", "uid", e.who.UID, "pid", e.who.PID, "profile", e.profile.Name, "code", refused.code, "reason", refused.fault.Message)
 	}
 	writeStatus(w, e.path, refused)
 }

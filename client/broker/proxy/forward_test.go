@@ -177,12 +177,12 @@ func TestFailuresOfTheUpstream(t *testing.T) {
 		outcome string
 		words   []string
 	}{
-		{&upstream.Error{Kind: "agent", Message: "the agent is away", Hint: "start it"}, 503, "upstream-agent", []string{"the agent is away; start it"}},
-		{&upstream.Error{Kind: "key", Message: "the key wants a PIN", Hint: "holdfast unlock", Err: &fault.Error{Kind: fault.PINRequired}}, 503, "upstream-key", []string{"the key wants a PIN; holdfast unlock"}},
-		{&upstream.Error{Kind: "tls", Message: "the certificate is for another name", Hint: "look"}, 502, "upstream-tls", []string{"for another name; look"}},
-		{&upstream.Error{Kind: "network", Message: "refused"}, 502, "upstream-network", []string{"holdfast: refused"}},
-		{fmt.Errorf("x: %w", &upstream.Error{Kind: "timeout", Message: "no answer"}), 504, "upstream-timeout", []string{"no answer"}},
-		{&upstream.Error{Kind: "new", Message: "odd"}, 502, "upstream-new", []string{"odd"}},
+		{&upstream.Error{Class: "agent", Fault: &fault.Error{Message: "the agent is away", Hint: "start it"}}, 503, "upstream-agent", []string{"the agent is away; start it"}},
+		{&upstream.Error{Class: "key", Fault: &fault.Error{Message: "the key wants a PIN", Hint: "holdfast unlock"}}, 503, "upstream-key", []string{"the key wants a PIN; holdfast unlock"}},
+		{&upstream.Error{Class: "tls", Fault: &fault.Error{Message: "the certificate is for another name", Hint: "look"}}, 502, "upstream-tls", []string{"for another name; look"}},
+		{&upstream.Error{Class: "network", Fault: &fault.Error{Message: "refused"}}, 502, "upstream-network", []string{"holdfast: refused"}},
+		{fmt.Errorf("x: %w", &upstream.Error{Class: "timeout", Fault: &fault.Error{Message: "no answer"}}), 504, "upstream-timeout", []string{"no answer"}},
+		{&upstream.Error{Class: "new", Fault: &fault.Error{Message: "odd"}}, 502, "upstream-new", []string{"odd"}},
 		{errors.New("broken pipe"), 502, "upstream-network", []string{"answer was lost", "broken pipe"}},
 	}
 	for _, c := range cases {
@@ -227,7 +227,7 @@ func TestACutAnswer(t *testing.T) {
 func TestStatusForReasons(t *testing.T) {
 	for code, reason := range reasons {
 		w := httptest.NewRecorder()
-		writeStatus(w, "/api/v1/namespaces/a/pods", &refusal{code: code, message: "fact", hint: "hint"})
+		writeStatus(w, "/api/v1/namespaces/a/pods", refuse(code, "", "hint", "fact"))
 		want := fmt.Sprintf(`{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"holdfast: fact; hint","reason":"%s","code":%d}`+"\n", reason, code)
 		if got := w.Body.String(); got != want || w.Code != code {
 			t.Errorf("got %d %s, want %s", w.Code, got, want)
@@ -238,7 +238,7 @@ func TestStatusForReasons(t *testing.T) {
 // Names in a server's certificate, and what its proxy says, are in messages.
 func TestMessagesAreFitForATerminal(t *testing.T) {
 	r := newRig(t, ok)
-	r.pools.fail = &upstream.Error{Kind: "tls", Message: "a certificate for \x1b]0;hello\x07\u202ename\n", Hint: "ü \u009b31m"}
+	r.pools.fail = &upstream.Error{Class: "tls", Fault: &fault.Error{Message: "a certificate for \x1b]0;hello\x07\u202ename\n", Hint: "ü \u009b31m"}}
 	got := r.do(r.client("prod", true), "GET", "/api", nil, "Authorization", "Bearer "+r.ticket("prod")).message(t)
 	if want := "holdfast: a certificate for ?]0;hello??name?; ü ?31m"; got != want {
 		t.Errorf("got %q, want %q", got, want)
@@ -252,7 +252,7 @@ func TestWarningsOfDiscovery(t *testing.T) {
 		"/openapi/v3/apis/apps/v1": `299 holdfast "holdfast: a \"b\" \\ c?"`, "/api/v1/namespaces/a/pods": "", "/apis/apps/v1/deployments": "",
 	} {
 		w := httptest.NewRecorder()
-		writeStatus(w, path, &refusal{code: 401, message: "a \"b\" \\ c\n"})
+		writeStatus(w, path, refuse(401, "", "", "a \"b\" \\ c\n"))
 		if got := w.Header().Get("Warning"); got != want {
 			t.Errorf("%s: got %s, want %s", path, got, want)
 		}

@@ -14,19 +14,19 @@ import (
 	"holdfast/internal/fault"
 )
 
-// Anybody on the machine can connect to loopback. These bounds keep others from
-// using up the proxy: connections that have shown no ticket are few and short. One
-// person may have thousands of uids (subuid(5)), so that those who have no ticket at
-// all share a part of what there is, and leave the rest to those who have one.
+// Every process of the machine can connect to loopback. These limits keep the proxy
+// usable: connections without a ticket are few and short. One user may have
+// thousands of uids (subuid(5)), so the uids that have no ticket at all share one
+// part of the limit, and the rest is for the uids that have one.
 const (
-	strangerTime       = 10 * time.Second
-	maxStrangers       = 1024
-	maxStrangersPerUID = 256
-	maxUnknown         = maxStrangers / 2 // strangers whose uid has no ticket
-	maxConnections     = 4096
-	maxPerUID          = 2048
-	maxRefusals        = 100 // of one connection, in a row
-	maxOwned           = 16  // tickets remembered for one connection
+	ticketTimeout        = 10 * time.Second // to show a ticket
+	maxTicketless        = 1024             // connections that have shown no ticket
+	maxTicketlessPerUID  = 256
+	maxTicketlessUnknown = maxTicketless / 2 // of uids that have no ticket
+	maxConnections       = 4096
+	maxPerUID            = 2048
+	maxRefusals          = 100 // of one connection, in a row
+	maxOwned             = 16  // tickets remembered for one connection
 )
 
 var (
@@ -36,85 +36,84 @@ var (
 	}
 )
 
-// doors counts the connections by who opened them.
-type doors struct {
-	mu        sync.Mutex
-	all       map[*connection]struct{}
-	strangers int
-	unknown   int // of the strangers
-	perUID    map[uint32]*tally
+// connections counts the open connections, and keeps a count for each uid.
+type connections struct {
+	mu         sync.Mutex
+	open       map[*connection]struct{}
+	ticketless int // have shown no ticket
+	unknown    int // of these, the ones whose uid had no ticket
+	perUID     map[uint32]*uidCount
 }
 
-// tally is what one uid has open.
-type tally struct{ all, strangers int }
+type uidCount struct{ open, ticketless int }
 
-func newDoors() doors {
-	return doors{all: map[*connection]struct{}{}, perUID: map[uint32]*tally{}}
+func newConnections() connections {
+	return connections{open: map[*connection]struct{}{}, perUID: map[uint32]*uidCount{}}
 }
 
 // enter counts a new connection, unless there are too many.
-func (d *doors) enter(c *connection) error {
+func (d *connections) enter(c *connection) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	own := d.perUID[c.uid]
 	if own == nil {
-		own = &tally{}
+		own = &uidCount{}
 	}
-	if len(d.all) >= maxConnections || d.strangers >= maxStrangers || own.all >= maxPerUID || own.strangers >= maxStrangersPerUID || c.unknown && d.unknown >= maxUnknown {
+	if len(d.open) >= maxConnections || d.ticketless >= maxTicketless || own.open >= maxPerUID || own.ticketless >= maxTicketlessPerUID || c.unknown && d.unknown >= maxTicketlessUnknown {
 		return errFull
 	}
 	d.perUID[c.uid] = own
-	d.all[c] = struct{}{}
-	d.strangers++
+	d.open[c] = struct{}{}
+	d.ticketless++
 	if c.unknown {
 		d.unknown++
 	}
-	own.all++
-	own.strangers++
-	c.stranger = true
-	c.timer = time.AfterFunc(strangerTime, func() { c.Close() })
+	own.open++
+	own.ticketless++
+	c.ticketless = true
+	c.timer = time.AfterFunc(ticketTimeout, func() { c.Close() })
 	return nil
 }
 
-// welcome is called for a connection that has shown a ticket.
-func (d *doors) welcome(c *connection) {
+// authenticated is called for a connection that has shown a ticket.
+func (d *connections) authenticated(c *connection) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if !c.stranger {
+	if !c.ticketless {
 		return
 	}
-	c.stranger = false
+	c.ticketless = false
 	c.timer.Stop()
-	d.strangers--
+	d.ticketless--
 	if c.unknown {
 		d.unknown--
 	}
 	if own := d.perUID[c.uid]; own != nil {
-		own.strangers--
+		own.ticketless--
 	}
 }
 
 // leave is called when a connection is closed, perhaps more than once.
-func (d *doors) leave(c *connection) {
-	d.welcome(c)
+func (d *connections) leave(c *connection) {
+	d.authenticated(c)
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if _, open := d.all[c]; !open {
+	if _, open := d.open[c]; !open {
 		return
 	}
-	delete(d.all, c)
+	delete(d.open, c)
 	if own := d.perUID[c.uid]; own != nil {
-		if own.all--; own.all == 0 {
+		if own.open--; own.open == 0 {
 			delete(d.perUID, c.uid)
 		}
 	}
 }
 
 // close cuts the connections that are left.
-func (d *doors) close() {
+func (d *connections) close() {
 	d.mu.Lock()
 	var left []*connection
-	for c := range d.all {
+	for c := range d.open {
 		left = append(left, c)
 	}
 	d.mu.Unlock()
@@ -123,14 +122,14 @@ func (d *doors) close() {
 	}
 }
 
-// A listener lets in who comes from this machine.
+// A listener accepts connections from this machine.
 type listener struct {
 	net.Listener
 	proxy   *Proxy
 	profile string // empty for the shared one
 }
 
-// Accept returns the next connection that may come in, and closes others.
+// Accept returns the next connection within the limits, and closes others.
 func (l *listener) Accept() (net.Conn, error) {
 	for {
 		conn, err := l.Listener.Accept()
@@ -147,15 +146,15 @@ func (l *listener) Accept() (net.Conn, error) {
 	}
 }
 
-// receive finds out whose connection it is, and counts it.
+// receive finds the uid that opened a connection, and counts it.
 func (l *listener) receive(conn net.Conn) (*connection, error) {
 	remote, ok1 := conn.RemoteAddr().(*net.TCPAddr)
 	local, ok2 := conn.LocalAddr().(*net.TCPAddr)
 	if !ok1 || !ok2 || !remote.IP.IsLoopback() || !local.IP.IsLoopback() {
-		return nil, errors.New("it is not of this machine")
+		return nil, errors.New("the connection is not from this machine")
 	}
 	c := &connection{
-		Conn: conn, doors: &l.proxy.doors, profile: l.profile,
+		Conn: conn, all: &l.proxy.open, profile: l.profile,
 		client: remote.AddrPort(), server: local.AddrPort(), owned: map[*ticket.Holder]struct{}{},
 	}
 	var err error
@@ -163,20 +162,20 @@ func (l *listener) receive(conn net.Conn) (*connection, error) {
 		return nil, err
 	}
 	c.unknown = c.uid != uint32(os.Getuid()) && !l.proxy.options.Tickets.Has(c.uid)
-	return c, l.proxy.doors.enter(c)
+	return c, l.proxy.open.enter(c)
 }
 
-// A connection is one that a client has opened.
+// A connection is a client's.
 type connection struct {
 	net.Conn
-	doors          *doors
+	all            *connections
 	profile        string // the listener's own, or empty
 	client, server netip.AddrPort
 	uid            uint32
 
-	unknown  bool        // its uid had no ticket when it came
-	stranger bool        // has shown no ticket; guarded by doors
-	timer    *time.Timer // ends it while it is a stranger
+	unknown    bool        // its uid had no ticket at the start
+	ticketless bool        // has shown no ticket; guarded by all
+	timer      *time.Timer // closes it at ticketTimeout
 
 	mu       sync.Mutex
 	owned    map[*ticket.Holder]struct{} // whose process owns it; guarded by mu
@@ -185,7 +184,7 @@ type connection struct {
 
 // Close closes the connection.
 func (c *connection) Close() error {
-	c.doors.leave(c)
+	c.all.leave(c)
 	return c.Conn.Close()
 }
 

@@ -58,7 +58,7 @@ func TestRemoteAddressesAreRefused(t *testing.T) {
 	defer p.Shutdown(context.Background())
 	l := &listener{proxy: p}
 	for _, f := range []from{{nil, "192.0.2.1:1", "127.0.0.1:1"}, {nil, "127.0.0.1:1", "192.0.2.1:1"}} {
-		if _, err := l.receive(f); err == nil || !strings.Contains(err.Error(), "not of this machine") {
+		if _, err := l.receive(f); err == nil || !strings.Contains(err.Error(), "not from this machine") {
 			t.Errorf("got %v", err)
 		}
 	}
@@ -70,17 +70,17 @@ func TestRemoteAddressesAreRefused(t *testing.T) {
 
 // pipes makes connections of a uid until they are refused. Those from 100000 on have
 // no ticket.
-func pipes(d *doors, uid uint32, welcome bool) (taken []*connection, ends []net.Conn) {
+func pipes(d *connections, uid uint32, authenticated bool) (taken []*connection, ends []net.Conn) {
 	for {
 		near, far := net.Pipe()
-		c := &connection{Conn: near, doors: d, uid: uid, unknown: uid >= 100_000}
+		c := &connection{Conn: near, all: d, uid: uid, unknown: uid >= 100_000}
 		if err := d.enter(c); err != nil {
 			near.Close()
 			far.Close()
 			return taken, ends
 		}
-		if welcome {
-			d.welcome(c)
+		if authenticated {
+			d.authenticated(c)
 		}
 		taken, ends = append(taken, c), append(ends, far)
 	}
@@ -97,10 +97,10 @@ func TestConnectionOfAnotherUser(t *testing.T) {
 }
 
 func TestLimitsOfConnections(t *testing.T) {
-	d := newDoors()
-	strangers, _ := pipes(&d, 1, false)
-	if len(strangers) != maxStrangersPerUID {
-		t.Errorf("one uid has %d connections without a ticket", len(strangers))
+	d := newConnections()
+	ticketless, _ := pipes(&d, 1, false)
+	if len(ticketless) != maxTicketlessPerUID {
+		t.Errorf("one uid has %d connections without a ticket", len(ticketless))
 	}
 	known, _ := pipes(&d, 2, true)
 	if len(known) != maxPerUID {
@@ -112,14 +112,14 @@ func TestLimitsOfConnections(t *testing.T) {
 		taken, _ := pipes(&d, uid, false)
 		more, unknown = append(more, taken...), unknown+len(taken)
 	}
-	if unknown != maxUnknown {
+	if unknown != maxTicketlessUnknown {
 		t.Errorf("uids without a ticket have %d connections", unknown)
 	}
 	for uid := uint32(3); uid < 20; uid++ {
 		taken, _ := pipes(&d, uid, false)
 		more = append(more, taken...)
 	}
-	if n := len(strangers) + len(more); n != maxStrangers {
+	if n := len(ticketless) + len(more); n != maxTicketless {
 		t.Errorf("%d connections without a ticket in all", n)
 	}
 	for _, c := range more {
@@ -128,32 +128,32 @@ func TestLimitsOfConnections(t *testing.T) {
 	}
 	// Those who use up theirs leave room for others, up to the total.
 	third, _ := pipes(&d, 3, true)
-	if n := len(d.all); n != maxConnections {
+	if n := len(d.open); n != maxConnections {
 		t.Errorf("%d connections in all, %d of the third uid", n, len(third))
 	}
 	d.close()
-	if len(d.all) != 0 || d.strangers != 0 || d.unknown != 0 || len(d.perUID) != 0 {
-		t.Errorf("after the last has gone: %d, %d strangers, %d uids", len(d.all), d.strangers, len(d.perUID))
+	if len(d.open) != 0 || d.ticketless != 0 || d.unknown != 0 || len(d.perUID) != 0 {
+		t.Errorf("after the last has gone: %d, %d ticketless, %d uids", len(d.open), d.ticketless, len(d.perUID))
 	}
 }
 
 func TestStrangersAreClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := newDoors()
+		d := newConnections()
 		near, far := net.Pipe()
-		stranger := &connection{Conn: near, doors: &d, uid: 1}
-		if err := d.enter(stranger); err != nil {
+		ticketless := &connection{Conn: near, all: &d, uid: 1}
+		if err := d.enter(ticketless); err != nil {
 			t.Fatal(err)
 		}
 		other, otherFar := net.Pipe()
-		known := &connection{Conn: other, doors: &d, uid: 1}
+		known := &connection{Conn: other, all: &d, uid: 1}
 		if err := d.enter(known); err != nil {
 			t.Fatal(err)
 		}
-		d.welcome(known)
+		d.authenticated(known)
 		began := time.Now()
-		if _, err := far.Read(make([]byte, 1)); err != io.EOF || time.Since(began) != strangerTime {
-			t.Errorf("got %v after %v, want the end after %v", err, time.Since(began), strangerTime)
+		if _, err := far.Read(make([]byte, 1)); err != io.EOF || time.Since(began) != ticketTimeout {
+			t.Errorf("got %v after %v, want the end after %v", err, time.Since(began), ticketTimeout)
 		}
 		time.Sleep(time.Hour)
 		otherFar.SetReadDeadline(time.Now())
@@ -161,8 +161,8 @@ func TestStrangersAreClosed(t *testing.T) {
 			t.Error("one that has shown a ticket was closed")
 		}
 		known.Close()
-		if d.strangers != 0 || len(d.all) != 0 {
-			t.Errorf("%d strangers, %d connections are left", d.strangers, len(d.all))
+		if d.ticketless != 0 || len(d.open) != 0 {
+			t.Errorf("%d ticketless, %d connections are left", d.ticketless, len(d.open))
 		}
 	})
 }

@@ -54,8 +54,8 @@ type Proxy struct {
 	log     *slog.Logger
 	counts  counts
 	server  *http.Server
-	doors   doors
-	crowd   crowd
+	open    connections
+	limit   requestLimit
 	retries retries
 	bulk    *httputil.ReverseProxy // for answers that end
 	stream  *httputil.ReverseProxy // for watches and logs, of which there are many at a time
@@ -84,7 +84,7 @@ func New(o Options) *Proxy {
 	}
 	p := &Proxy{options: o, log: o.Log, counts: newCounts(o.Metrics), running: running{ended: make(chan struct{})}}
 	p.ctx, p.cut = context.WithCancel(context.Background())
-	p.doors = newDoors()
+	p.open = newConnections()
 	p.bulk, p.stream = p.forwarder(large), p.forwarder(small)
 	p.server = &http.Server{
 		Handler:   p,
@@ -152,7 +152,7 @@ func (p *Proxy) Shutdown(ctx context.Context) error {
 	case <-ctx.Done():
 		p.cut()
 		p.server.Close()
-		p.doors.close() // an upgraded one may wait for its client when its other end is gone
+		p.open.close() // an upgraded one may wait for its client when its other end is gone
 		err = <-finished
 	}
 	if err != nil {

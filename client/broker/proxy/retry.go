@@ -100,9 +100,7 @@ func replay(r *http.Request) (func() *http.Request, error) {
 	}
 	body := make([]byte, r.ContentLength)
 	if _, err := io.ReadFull(r.Body, body); err != nil {
-		return nil, &refusal{
-			code: http.StatusBadRequest, outcome: "body", message: "the request's body ended early", hint: "try again",
-		}
+		return nil, refuse(http.StatusBadRequest, "body", "try again", "the request's body ended early")
 	}
 	return func() *http.Request {
 		whole := r.Clone(r.Context())

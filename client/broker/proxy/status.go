@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -47,9 +48,9 @@ var reasons = map[int]string{
 // text of its own for most codes. It does print warnings, so there the message is
 // one too.
 func writeStatus(w http.ResponseWriter, path string, r *refusal) {
-	message := "holdfast: " + r.message
-	if r.hint != "" {
-		message += "; " + r.hint
+	message := "holdfast: " + r.fault.Message
+	if hint := r.fault.Advice(); hint != "" {
+		message += "; " + hint
 	}
 	message = printable.Line(message)
 	if discovers(path) {
@@ -97,16 +98,16 @@ func quoted(text string) string {
 	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(text) + `"`
 }
 
-// codes are the answers to the kinds of upstream.Error.
-var codes = map[string]int{
-	"agent":   http.StatusServiceUnavailable,
-	"key":     http.StatusServiceUnavailable,
-	"tls":     http.StatusBadGateway,
-	"network": http.StatusBadGateway,
-	"timeout": http.StatusGatewayTimeout,
+// codes are the answers to the classes of [upstream.Error].
+var codes = map[upstream.Class]int{
+	upstream.Agent:   http.StatusServiceUnavailable,
+	upstream.Key:     http.StatusServiceUnavailable,
+	upstream.TLS:     http.StatusBadGateway,
+	upstream.Network: http.StatusBadGateway,
+	upstream.Timeout: http.StatusGatewayTimeout,
 }
 
-// explain turns what went wrong on the way to the API server into an answer.
+// explain turns a failure on the way to the API server into an answer.
 func explain(err error) *refusal {
 	var own *refusal
 	if errors.As(err, &own) {
@@ -114,14 +115,7 @@ func explain(err error) *refusal {
 	}
 	var known *upstream.Error
 	if errors.As(err, &known) {
-		code := codes[known.Kind]
-		if code == 0 {
-			code = http.StatusBadGateway
-		}
-		return &refusal{code: code, outcome: "upstream-" + known.Kind, message: known.Message, hint: known.Hint}
+		return &refusal{cmp.Or(codes[known.Class], http.StatusBadGateway), "upstream-" + string(known.Class), known.Fault}
 	}
-	return &refusal{
-		code: http.StatusBadGateway, outcome: "upstream-network",
-		message: "the API server's answer was lost: " + err.Error(), hint: "try again; holdfast doctor looks closer",
-	}
+	return refuse(http.StatusBadGateway, "upstream-network", "try again; holdfast doctor looks closer", "the API server's answer was lost: %v", err)
 }

@@ -145,7 +145,7 @@ func TestUpgradeNeedsATicket(t *testing.T) {
 	if err != nil || response.StatusCode != 401 {
 		t.Fatalf("got %v, %v", response, err)
 	}
-	if text, _ := io.ReadAll(response.Body); !strings.Contains(string(text), "Sec-WebSocket-Protocol is not taken") {
+	if text, _ := io.ReadAll(response.Body); !strings.Contains(string(text), "takes no token in Sec-WebSocket-Protocol") {
 		t.Errorf("got %s", text)
 	}
 }

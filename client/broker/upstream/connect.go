@@ -196,7 +196,7 @@ func (h *handshake) signed(err error) {
 func (h *handshake) outcome(err error) string {
 	switch {
 	case err != nil:
-		return h.pool.explain(err).Kind
+		return string(h.pool.explain(err).Class)
 	case h.resumed:
 		return "resumed"
 	}

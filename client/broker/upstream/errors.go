@@ -9,42 +9,66 @@ import (
 	"io"
 	"net"
 	"os"
+	"reflect"
 	"strings"
 	"syscall"
 	"time"
 
 	"holdfast/client"
+	"holdfast/internal/brokerwire"
 	"holdfast/internal/fault"
 )
 
-// The kinds of [Error].
+// A Class says where on the way to an API server a request failed.
+type Class string
+
+// The classes of [Error].
 const (
-	kindAgent   = "agent"
-	kindKey     = "key"
-	kindTLS     = "tls"
-	kindNetwork = "network"
-	kindTimeout = "timeout"
+	Agent   Class = "agent"   // the agent cannot be reached
+	Key     Class = "key"     // the agent does not sign
+	TLS     Class = "tls"     // server and broker do not trust or understand each other
+	Network Class = "network" // the server cannot be reached, or the connection was lost
+	Timeout Class = "timeout" // no answer in time
 )
 
-// Error says why an API server could not be reached: one fact and one hint. Kind
-// is agent (the agent cannot be reached), key (the agent does not sign), tls,
-// network or timeout. Err is the cause, where there is one: in its chain is a
-// [*client.UnreachableError] for agent, a [*fault.Error] for key, and the context's
-// error when the request was given up.
+// Error says why a request did not reach its API server. Fault tells the user; its
+// cause is what failed: a [*client.UnreachableError] for Agent, the agent's own
+// [*fault.Error] for Key, the context's error when the request was canceled.
 type Error struct {
-	Kind    string
-	Message string
-	Hint    string
-	Err     error
+	Class Class
+	Fault *fault.Error
 }
 
-// Error returns the message.
-func (e *Error) Error() string { return e.Message }
+// Error returns the message of the fault.
+func (e *Error) Error() string { return e.Fault.Message }
 
-// Unwrap returns the cause.
-func (e *Error) Unwrap() error { return e.Err }
+// Unwrap returns the fault.
+func (e *Error) Unwrap() error { return e.Fault }
 
-// explain turns what went wrong into an [*Error].
+func failure(class Class, hint, format string, args ...any) *Error {
+	return &Error{class, &fault.Error{Kind: brokerwire.Upstream, Message: fmt.Sprintf(format, args...), Hint: hint}}
+}
+
+// AsFault returns the first [fault.Error] in err's chain, and one of kind
+// [brokerwire.AgentUnreachable] for an agent that cannot be reached. A next step
+// that leaves the profile open, as those of package client do, gets this one.
+func AsFault(err error, profile string) (*fault.Error, bool) {
+	var unreachable *client.UnreachableError
+	e, ok := fault.AsError(err)
+	switch {
+	case ok && (e.Next.Do == fault.Enroll || e.Next.Do == fault.EnrollNew) && e.Next.Profile == "" && profile != "":
+		named := *e
+		named.Next.Profile, named.Hint = profile, ""
+		return &named, true
+	case ok:
+		return e, true
+	case errors.As(err, &unreachable):
+		return &fault.Error{Kind: brokerwire.AgentUnreachable, Message: unreachable.Reason, Hint: unreachable.Hint, Err: err}, true
+	}
+	return nil, false
+}
+
+// explain turns what failed into an [*Error].
 func (p *pool) explain(err error) *Error {
 	var own *Error
 	if errors.As(err, &own) {
@@ -52,78 +76,72 @@ func (p *pool) explain(err error) *Error {
 	}
 	for _, f := range []func(error) *Error{p.ofAgent, p.ofProxy, p.ofServer, p.ofAlert, p.ofNetwork} {
 		if e := f(err); e != nil {
-			e.Err = err
+			e.Fault.Err = err
 			return e
 		}
 	}
-	return &Error{
-		Kind: kindNetwork, Err: err,
-		Message: fmt.Sprintf("the connection to %s failed: %v", p.target.address, err),
-		Hint:    "try again; holdfast doctor looks closer",
-	}
-}
-
-// ofAgent explains what the agent answers, or that it does not.
-func (p *pool) ofAgent(err error) *Error {
-	var unreachable *client.UnreachableError
-	if errors.As(err, &unreachable) {
-		return &Error{Kind: kindAgent, Message: unreachable.Reason, Hint: unreachable.Hint}
-	}
-	answer, ok := fault.AsError(err)
-	if !ok {
-		return nil
-	}
-	e := &Error{Kind: kindKey, Message: answer.Message, Hint: answer.Hint}
-	if answer.Kind == fault.Deadline {
-		e.Kind = kindTimeout
-	}
-	// The agent's hints know of keys; the person has a profile.
-	e.Hint = strings.ReplaceAll(e.Hint, "holdfast enroll kubernetes PROFILE", "holdfast enroll kubernetes "+p.id.profile)
-	if e.Hint == "" {
-		e.Hint = "holdfast status shows the state of the key and its device"
-	}
+	e := failure(Network, "try again; holdfast doctor looks closer", "the connection to %s failed: %v", p.target.address, err)
+	e.Fault.Err = err
 	return e
 }
 
-// ofProxy explains what the profile's proxy-url does.
+// ofAgent explains the agent's answer, or that it gave none.
+func (p *pool) ofAgent(err error) *Error {
+	answer, ok := AsFault(err, p.id.profile)
+	if !ok {
+		return nil
+	}
+	e := *answer
+	class := Key
+	switch {
+	case e.Kind == brokerwire.AgentUnreachable:
+		class = Agent
+	case e.Kind == fault.Deadline:
+		class = Timeout
+	}
+	if class != Agent && e.Advice() == "" {
+		e.Hint = "holdfast status shows the state of the key and its device"
+	}
+	return &Error{class, &e}
+}
+
+// ofProxy explains a failure of the profile's proxy-url.
 func (p *pool) ofProxy(err error) *Error {
-	var over *proxyError
+	var untrusted *proxyError
 	var op *net.OpError
-	if errors.As(err, &over) {
-		return &Error{Kind: kindTLS, Message: fmt.Sprintf("the proxy %s cannot be trusted: %v", p.target.proxy.Host, over.err), Hint: "its certificate has to be from the system's authorities or the profile's"}
+	if errors.As(err, &untrusted) {
+		return failure(TLS, "its certificate has to be from the system's authorities or the profile's",
+			"the proxy %s cannot be trusted: %v", p.target.proxy.Host, untrusted.err)
 	}
 	if errors.As(err, &op) && op.Op == "proxyconnect" {
-		return &Error{Kind: kindNetwork, Message: fmt.Sprintf("the proxy %s cannot be reached: %v", p.target.proxy.Host, op.Err), Hint: "is the profile's proxy-url right, and the network there?"}
+		return failure(Network, "is the profile's proxy-url right, and the network there?",
+			"the proxy %s cannot be reached: %v", p.target.proxy.Host, op.Err)
 	}
 	return nil
 }
 
-// ofServer explains a server whose certificate does not do.
+// ofServer explains a server whose certificate is not accepted.
 func (p *pool) ofServer(err error) *Error {
 	var verification *tls.CertificateVerificationError
 	if !errors.As(err, &verification) || len(verification.UnverifiedCertificates) == 0 {
 		return nil
 	}
-	leaf := verification.UnverifiedCertificates[0]
+	at, leaf := p.target.address, verification.UnverifiedCertificates[0]
 	var name x509.HostnameError
 	var authority x509.UnknownAuthorityError
 	var invalid x509.CertificateInvalidError
-	e := &Error{Kind: kindTLS}
 	switch {
 	case errors.As(err, &name):
-		e.Message = fmt.Sprintf("the server at %s presented a certificate for %s, and %s was expected", p.target.address, nameList(leaf), p.target.serverName)
-		e.Hint = fmt.Sprintf("if that server is right, set tls-server-name in profile %s to one of its names", p.id.profile)
+		return failure(TLS, fmt.Sprintf("if that server is right, set tls-server-name in profile %s to one of its names", p.id.profile),
+			"the server at %s presented a certificate for %s, and %s was expected", at, nameList(leaf), p.target.serverName)
 	case errors.As(err, &authority):
-		e.Message = fmt.Sprintf("the server at %s presented a certificate issued by %q, and the profile trusts %s", p.target.address, issuer(verification.UnverifiedCertificates), p.trusted())
-		e.Hint = fmt.Sprintf("another server may be in between; if the cluster has a new CA, holdfast kubeconfig add --profile %s takes it over", p.id.profile)
+		return failure(TLS, fmt.Sprintf("another server may be in between; if the cluster has a new CA, holdfast kubeconfig add --profile %s takes it over", p.id.profile),
+			"the server at %s presented a certificate issued by %q, and the profile trusts %s", at, issuer(verification.UnverifiedCertificates), p.trusted())
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
-		e.Message = fmt.Sprintf("the certificate of the server at %s is valid from %s to %s", p.target.address, leaf.NotBefore.UTC().Format(time.RFC3339), leaf.NotAfter.UTC().Format(time.RFC3339))
-		e.Hint = "is this machine's clock right? If it is, the cluster's certificate has to be renewed"
-	default:
-		e.Message = fmt.Sprintf("the certificate of the server at %s cannot be trusted: %v", p.target.address, verification.Err)
-		e.Hint = "the cluster's administrator has to look at it"
+		return failure(TLS, "is this machine's clock right? If it is, the cluster's certificate has to be renewed",
+			"the certificate of the server at %s is valid from %s to %s", at, leaf.NotBefore.UTC().Format(time.RFC3339), leaf.NotAfter.UTC().Format(time.RFC3339))
 	}
-	return e
+	return failure(TLS, "the cluster's administrator has to look at it", "the certificate of the server at %s cannot be trusted: %v", at, verification.Err)
 }
 
 func nameList(c *x509.Certificate) string {
@@ -133,7 +151,7 @@ func nameList(c *x509.Certificate) string {
 	return "no name"
 }
 
-// issuer returns the name at the top of what a server presented.
+// issuer returns the name at the top of the chain that a server presented.
 func issuer(chain []*x509.Certificate) string {
 	return fmt.Sprintf("%.100s", chain[len(chain)-1].Issuer.String())
 }
@@ -147,31 +165,59 @@ func (p *pool) trusted() string {
 	return fmt.Sprintf("%.200s", strings.Join(names, ", "))
 }
 
-// ofAlert explains a server that ended the handshake with a TLS alert (RFC 8446,
-// section 6.2).
-func (p *pool) ofAlert(err error) *Error {
+// The alerts that a server sends about a client's certificate (RFC 8446, section 6.2).
+const (
+	alertBadCertificate         tls.AlertError = 42
+	alertUnsupportedCertificate tls.AlertError = 43
+	alertCertificateRevoked     tls.AlertError = 44
+	alertCertificateExpired     tls.AlertError = 45
+	alertCertificateUnknown     tls.AlertError = 46
+	alertUnknownCA              tls.AlertError = 48
+	alertAccessDenied           tls.AlertError = 49
+	alertProtocolVersion        tls.AlertError = 70
+	alertCertificateRequired    tls.AlertError = 116
+)
+
+// alertOf returns the alert with which the server ended the handshake. Outside QUIC
+// crypto/tls wraps it in a type of its own, a byte, which it does not export.
+func alertOf(err error) (tls.AlertError, bool) {
 	var op *net.OpError
 	if !errors.As(err, &op) || op.Op != "remote error" {
+		return 0, false
+	}
+	alert := reflect.ValueOf(op.Err)
+	if alert.Kind() != reflect.Uint8 {
+		return 0, false
+	}
+	return tls.AlertError(alert.Uint()), true
+}
+
+// ofAlert explains a server that ended the handshake with an alert.
+func (p *pool) ofAlert(err error) *Error {
+	alert, ok := alertOf(err)
+	if !ok {
 		return nil
 	}
-	what := strings.TrimPrefix(op.Err.Error(), "tls: ")
-	e := &Error{Kind: kindTLS, Message: fmt.Sprintf("the server at %s refused the certificate of key %s: %s", p.target.address, p.id.key, what)}
-	switch what {
-	case "expired certificate", "revoked certificate":
-		e.Hint = fmt.Sprintf("holdfast certificate renew %s, or holdfast enroll kubernetes %s", p.id.profile, p.id.profile)
-	case "unknown certificate authority", "bad certificate", "unknown certificate", "unsupported certificate", "access denied", "certificate required":
-		e.Hint = fmt.Sprintf("is it this cluster's? holdfast certificate show %s tells who issued it; holdfast enroll kubernetes %s gets one from the cluster", p.id.key, p.id.profile)
-	case "protocol version not supported":
-		e.Message = fmt.Sprintf("the server at %s does not speak TLS 1.3, and key %s signs nothing older", p.target.address, p.id.key)
-		e.Hint = "holdfast key create --tls12 makes a key for older servers"
+	at, key, profile := p.target.address, p.id.key, p.id.profile
+	enroll := fault.Next{Do: fault.Enroll, Profile: profile}
+	hint := ""
+	switch alert {
+	case alertCertificateExpired, alertCertificateRevoked:
+		hint = fmt.Sprintf("holdfast certificate renew %s, or %s", profile, enroll)
+	case alertUnknownCA, alertBadCertificate, alertCertificateUnknown, alertUnsupportedCertificate, alertAccessDenied, alertCertificateRequired:
+		hint = fmt.Sprintf("is it this cluster's? holdfast certificate show %s tells who issued it; %s gets one from the cluster", key, enroll)
+	case alertProtocolVersion:
+		return failure(TLS, "holdfast key create --tls12 makes a key for older servers",
+			"the server at %s does not speak TLS 1.3, and key %s signs nothing older", at, key)
 	default:
-		e.Message = fmt.Sprintf("the server at %s ended the handshake: %s", p.target.address, what)
-		e.Hint = "its log says why"
+		return failure(TLS, "its log says why", "the server at %s ended the handshake: %v", at, alert)
 	}
+	e := failure(TLS, hint, "the server at %s refused the certificate of key %s: %v", at, key, alert)
+	e.Fault.Next = enroll
 	return e
 }
 
-// ofNetwork explains what happened on the way.
+// ofNetwork explains a failure of the network, or of the server's end of it.
 func (p *pool) ofNetwork(err error) *Error {
 	var dns *net.DNSError
 	var refused *refusedError
@@ -180,19 +226,20 @@ func (p *pool) ofNetwork(err error) *Error {
 	at := p.target.address
 	switch {
 	case errors.Is(err, context.Canceled):
-		return &Error{Kind: kindNetwork, Message: "the request was given up", Hint: "try again"}
+		return failure(Network, "try again", "the request was canceled")
 	case errors.As(err, &dns) && !dns.IsTimeout:
-		return &Error{Kind: kindNetwork, Message: fmt.Sprintf("the name %.100s cannot be resolved", dns.Name), Hint: "is the network there, or the VPN?"}
+		return failure(Network, "is the network there, or the VPN?", "the name %.100s cannot be resolved", dns.Name)
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return &Error{Kind: kindNetwork, Message: fmt.Sprintf("nothing listens on %s", at), Hint: "is the API server running, and the profile's server right?"}
+		return failure(Network, "is the API server running, and the profile's server right?", "nothing listens on %s", at)
 	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
-		return &Error{Kind: kindTimeout, Message: fmt.Sprintf("%s gave no answer in time", at), Hint: "is the network there, or the VPN?"}
+		return failure(Timeout, "is the network there, or the VPN?", "%s gave no answer in time", at)
 	case errors.As(err, &record):
-		return &Error{Kind: kindTLS, Message: fmt.Sprintf("what listens on %s does not speak TLS", at), Hint: "is the profile's server right?"}
+		return failure(TLS, "is the profile's server right?", "the server at %s does not speak TLS", at)
 	case errors.As(err, &refused):
-		return &Error{Kind: kindTLS, Message: fmt.Sprintf("the server at %s closed the connection right after the handshake", at), Hint: fmt.Sprintf("it may not take the certificate of key %s; its log says why", p.id.key)}
+		return failure(TLS, fmt.Sprintf("it may not take the certificate of key %s; its log says why", p.id.key),
+			"the server at %s closed the connection right after the handshake", at)
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE), errors.Is(err, net.ErrClosed):
-		return &Error{Kind: kindNetwork, Message: fmt.Sprintf("the connection to %s was lost before the answer", at), Hint: "try again"}
+		return failure(Network, "try again", "the connection to %s was lost before the answer", at)
 	}
 	return nil
 }

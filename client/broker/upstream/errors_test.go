@@ -31,8 +31,8 @@ func (r *rig) failure(t *testing.T) *upstream.Error {
 
 func expectError(t *testing.T, e *upstream.Error, kind, message, hint string) {
 	t.Helper()
-	if e.Kind != kind || !strings.Contains(e.Message, message) || !strings.Contains(e.Hint, hint) {
-		t.Errorf("got %s: %s\nhint: %s\ncause: %v\nwant %s: …%s…\nhint: …%s…", e.Kind, e.Message, e.Hint, e.Err, kind, message, hint)
+	if f := e.Fault; string(e.Class) != kind || !strings.Contains(f.Message, message) || !strings.Contains(f.Advice(), hint) {
+		t.Errorf("got %s: %s\nhint: %s\ncause: %v\nwant %s: …%s…\nhint: …%s…", e.Class, f.Message, f.Advice(), f.Err, kind, message, hint)
 	}
 }
 

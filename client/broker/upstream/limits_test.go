@@ -36,7 +36,7 @@ func TestPoolsAreBounded(t *testing.T) {
 	}
 	watch(t, named(1, "second"))
 	watch(t, named(1, "third"))
-	if _, err := send(named(1, "fourth"), "GET", "/who", nil); err == nil || !strings.Contains(err.Error(), "requests to 3 clusters under way") {
+	if _, err := send(named(1, "fourth"), "GET", "/who", nil); err == nil || !strings.Contains(err.Error(), "requests of uid 1 in progress (3)") {
 		t.Errorf("got %v", err)
 	}
 	close(r.server.stop)
@@ -55,7 +55,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 	watch(t, r.transport())
 	watch(t, r.transport())
 	for _, tr := range []http.RoundTripper{r.transport(), r.pools.Upgrade(me(), r.profile)} {
-		if _, err := send(tr, "GET", "/who", nil); err == nil || !strings.Contains(err.Error(), "2 connections") {
+		if _, err := send(tr, "GET", "/who", nil); err == nil || !strings.Contains(err.Error(), "are open (2)") {
 			t.Errorf("got %v", err)
 		}
 	}
@@ -72,8 +72,8 @@ func TestPatienceForAPerson(t *testing.T) {
 	get(t, r.transport(), "/who")
 	r.agent.Change("alice", func(k *agentwire.Key) { k.PIN = false })
 	r.pools.Drop("")
-	if e := r.failure(t); e.Kind != "timeout" {
-		t.Errorf("got %s: %s", e.Kind, e.Message)
+	if e := r.failure(t); e.Class != "timeout" {
+		t.Errorf("got %s: %s", e.Class, e.Fault.Message)
 	}
 }
 

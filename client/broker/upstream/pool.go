@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"crypto/tls"
 	"errors"
-	"fmt"
 	"sync"
 	"time"
 
@@ -170,11 +169,8 @@ func (p *pool) full() error {
 	if len(p.conns) < p.pools.limits.connections {
 		return nil
 	}
-	return &Error{
-		Kind:    kindNetwork,
-		Message: fmt.Sprintf("%d connections to %s are open, and no more are made", len(p.conns), p.target.address),
-		Hint:    "end some watches, port-forwards or commands that still run",
-	}
+	return failure(Network, "end some watches, port-forwards or commands that still run",
+		"too many connections to %s are open (%d)", p.target.address, len(p.conns))
 }
 
 // finish ends a dial: its connection is there for all who wait.

@@ -1,7 +1,6 @@
 package upstream
 
 import (
-	"fmt"
 	"time"
 
 	"holdfast/client/profile"
@@ -61,7 +60,7 @@ func (p *Pools) pool(id identity) (*pool, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
-		return nil, &Error{Kind: kindNetwork, Message: "the broker is ending", Hint: "try again", Err: errRetired}
+		return nil, failure(Network, "try again", "the broker is ending")
 	}
 	now := time.Now().Round(0) // wall time: it goes on while the machine sleeps
 	if found := p.current[id]; found != nil {
@@ -105,11 +104,7 @@ func (p *Pools) makeRoom(uid uint32) error {
 		}
 	}
 	if oldest == nil {
-		return &Error{
-			Kind:    kindNetwork,
-			Message: fmt.Sprintf("uid %d has requests to %d clusters under way, and no more are served at a time", uid, own),
-			Hint:    "end some, or use another profile less",
-		}
+		return failure(Network, "end some of them", "too many clusters have requests of uid %d in progress (%d)", uid, own)
 	}
 	p.detach(oldest)
 	p.running.Go(oldest.drain)

@@ -26,7 +26,7 @@ type target struct {
 
 func newTarget(c profile.Cluster) (*target, error) {
 	bad := func(what string) error {
-		return &Error{Kind: kindTLS, Message: "the profile's " + what, Hint: "holdfast kubeconfig add writes it anew"}
+		return failure(TLS, "holdfast kubeconfig add writes it anew", "the profile's %s", what)
 	}
 	server, err := url.Parse(c.Server)
 	if err != nil || server.Scheme != "https" || server.Hostname() == "" {

@@ -3,7 +3,6 @@ package upstream
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"time"
 
@@ -73,10 +72,8 @@ func (t *transport) connection(ctx context.Context) (*pool, *conn, error) {
 		case !errors.Is(r.err, errRetired):
 			return nil, nil, p.explain(r.err)
 		case p.ctx.Err() != nil && t.pools.ctx.Err() == nil:
-			return nil, nil, &Error{
-				Kind: kindNetwork, Message: fmt.Sprintf("the connections of profile %s were cut", t.id.profile),
-				Hint: "the key was locked, the machine slept, or policy or profile changed: try again", Err: r.err,
-			}
+			return nil, nil, failure(Network, "the key was locked, the machine slept, or policy or profile changed: try again",
+				"the connections of profile %s were cut", t.id.profile)
 		}
 	}
 }
@@ -142,15 +139,11 @@ func resendable(r *http.Request, err error, worked, first bool) bool {
 	case !worked || !first:
 		return false
 	}
-	switch err.Error() { // net/http exports neither
-	case "http2: client conn not usable", "http2: Transport received Server's graceful shutdown GOAWAY":
-		return true
-	}
 	switch r.Method {
 	case "", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace:
 		return true
 	}
-	return false
+	return untaken(err)
 }
 
 // rewind returns r with its body from the start, when that can be had.

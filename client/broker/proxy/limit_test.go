@@ -7,7 +7,7 @@ import (
 
 // One user's requests end at a bound, and leave room for others'.
 func TestCrowd(t *testing.T) {
-	var c crowd
+	var c requestLimit
 	for uid, want := range []int{maxRequestsPerUID, maxRequestsPerUID, maxRequestsPerUID, maxRequestsPerUID, 0} {
 		taken := 0
 		for c.enter(uint32(uid)) == nil {
@@ -27,7 +27,7 @@ func TestCrowd(t *testing.T) {
 		}
 	}
 	if c.all != 0 || len(c.perUID) != 0 {
-		t.Errorf("%d are under way, of %d users, when all have ended", c.all, len(c.perUID))
+		t.Errorf("%d are in progress, of %d users, when all have ended", c.all, len(c.perUID))
 	}
 }
 
@@ -35,17 +35,17 @@ func TestTooManyRequests(t *testing.T) {
 	r := newRig(t, ok)
 	client, bearer := r.client("prod", true), "Bearer "+r.ticket("prod")
 	for range maxRequests {
-		r.proxy.crowd.enter(4321)
-		r.proxy.crowd.enter(4322)
-		r.proxy.crowd.enter(4323)
-		r.proxy.crowd.enter(4324)
+		r.proxy.limit.enter(4321)
+		r.proxy.limit.enter(4322)
+		r.proxy.limit.enter(4323)
+		r.proxy.limit.enter(4324)
 	}
 	got := r.do(client, "GET", "/api", nil, "Authorization", bearer)
-	got.want(t, http.StatusTooManyRequests, "are under way")
+	got.want(t, http.StatusTooManyRequests, "in progress")
 	if got.header.Get("Retry-After") != "1" { // which has client-go try again by itself
 		t.Errorf("got Retry-After %q", got.header.Get("Retry-After"))
 	}
-	r.proxy.crowd.leave(4321)
+	r.proxy.limit.leave(4321)
 	for range 3 { // each gives its place back
 		r.do(client, "GET", "/api", nil, "Authorization", bearer).want(t, http.StatusOK)
 	}
