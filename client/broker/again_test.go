@@ -46,7 +46,7 @@ func TestWaitingCallerIsDecidedAgain(t *testing.T) {
 			return b.Reload(t.Context())
 		}, fault.Denied, ""},
 		"profile": {func(b *Broker, _ *string) error {
-			p, _ := b.shelf.get("prod")
+			p, _ := b.profiles.get("prod")
 			other := *p
 			other.Cluster.Server = "https://other:6443"
 			return profile.Write(b.Profiles, &other)
@@ -59,7 +59,7 @@ func TestWaitingCallerIsDecidedAgain(t *testing.T) {
 				o.LoadPolicy = func() (*policy.Policy, error) { return policy.ParseBrokerWith(nil, "p.yaml", []byte(rule)) }
 			})
 			m := &slow{blocking{make(chan minted.Request, 1)}, make(chan struct{}), make(chan string, 9)}
-			b.mint = m
+			b.issued.mint = m
 			answered := make(chan error, 1)
 			conn := dialBroker(t, path)
 			go func() {
@@ -88,16 +88,16 @@ func TestWaitingCallerIsDecidedAgain(t *testing.T) {
 	}
 }
 
-// Processes that ended do not stay until their tickets would have.
-func TestHoldersAreForgotten(t *testing.T) {
-	var h holders
+// Identities of processes that ended are removed before their tickets would end.
+func TestIdentitiesAreSwept(t *testing.T) {
+	var h identities
 	dead := func(p ticket.Process) bool { return p.PID%2 == 0 }
-	for i := range int32(many) {
+	for i := range int32(maxIdentities) {
 		h.put(ticket.Process{PID: i}, peer.Identity{}, time.Now().Add(time.Hour), dead)
 	}
 	h.swept = time.Now().Add(-2 * sweepSoon)
-	h.put(ticket.Process{PID: many}, peer.Identity{}, time.Now().Add(time.Hour), dead)
-	if len(h.by) != many/2+1 {
-		t.Errorf("%d are remembered, want %d", len(h.by), many/2+1)
+	h.put(ticket.Process{PID: maxIdentities}, peer.Identity{}, time.Now().Add(time.Hour), dead)
+	if len(h.byProcess) != maxIdentities/2+1 {
+		t.Errorf("%d are remembered, want %d", len(h.byProcess), maxIdentities/2+1)
 	}
 }

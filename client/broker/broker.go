@@ -1,16 +1,15 @@
 // Package broker is the network half of holdfast: the varlink service
-// io.holdfast.Broker, which gives stock Kubernetes clients the credentials that
-// the agent's keys stand behind, and the loopback proxy that signs in for them.
+// io.holdfast.Broker, which gives stock Kubernetes clients credentials backed by the
+// agent's keys, and the loopback proxy that signs in for them.
 //
-// Start at [New], [Broker.Start] and [Broker.Serve]; the parts are in the packages
-// below: tickets, upstream connections, minted credentials, the proxy, and who
-// the proxy is on the loopback interface. The broker is a client of the agent
-// like any other, and holds no key of anybody's. There is no way to put a
-// credential in.
+// Start at [New], [Broker.Start] and [Broker.Serve]. The parts are in the packages
+// below: tickets, upstream connections, minted credentials, the proxy, and the
+// proxy's identity on the loopback interface. The broker is a client of the agent
+// like any other and holds no user's key. There is no way to put a credential in.
 //
 // It does not protect a user from programs of the same user: those can ask for a
-// credential too. A broker that is taken over can use the keys that the agent
-// lets its uid use, for as long as that lasts.
+// credential too. An attacker who takes over the broker can use the keys that the
+// agent lets the broker's uid use, for as long as that lasts.
 package broker
 
 import (
@@ -20,9 +19,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
-	"reflect"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"holdfast/client"
@@ -38,7 +35,7 @@ import (
 	"holdfast/internal/varlink"
 )
 
-// Options is what a broker needs.
+// Options configures a broker.
 type Options struct {
 	Version    string
 	System     bool                            // the machine's broker, rather than a user's
@@ -55,20 +52,20 @@ type Options struct {
 	Clocks     func() (boot, up time.Duration) // CLOCK_BOOTTIME and CLOCK_MONOTONIC; the system's when nil
 }
 
-// Limits bounds what callers can take. Zero values mean the defaults.
+// Limits bounds the resources that callers can use. Zero values mean the defaults.
 type Limits struct {
 	ConnectionsPerUID int           // 320
 	Connections       int           // of all uids; 4096
 	Request           time.Duration // how long one call may take; 60 s
 }
 
-// server is what the broker wants of a [*proxy.Proxy].
+// server is the part of a [*proxy.Proxy] that the broker uses.
 type server interface {
 	Serve(l net.Listener, profile string) error
 	Shutdown(ctx context.Context) error
 }
 
-// mint is what the broker wants of a [*minted.Mint].
+// mint is the part of a [*minted.Mint] that the broker uses.
 type mint interface {
 	Credential(ctx context.Context, r minted.Request) (brokerwire.Credential, error)
 	Forget(profile string, uid *uint32)
@@ -84,45 +81,39 @@ type Broker struct {
 	started  time.Time
 	registry *metrics.Registry
 	counts   counts
-	policy   atomic.Pointer[policy.Policy]
+	policy   rules
+	profiles *profileCache
+	issued   *issued
+	watch    *agentWatch
 	door     *door.Door
-	shelf    *shelf
-	holders  holders
-	tickets  *ticket.Table
-	pools    *upstream.Pools
-	touches  touches
-	mint     mint
-	front    *front
-	keys     watched
-	ready    readiness
-	running  sync.WaitGroup  // what Start started
-	calls    context.Context // ends when the calls that are left have to
-	cutCalls context.CancelFunc
+	proxy    *proxyListeners
 
-	mu     sync.Mutex
-	reload error // why the last reload failed; nil when it did not
+	identities identities
+	running    sync.WaitGroup  // the goroutines of Start
+	calls      context.Context // of the calls in progress; ends in Shutdown
+	cutCalls   context.CancelFunc
 }
 
-// New makes a broker and reads its policy and profiles. It asks the agent nothing
-// and serves nobody yet.
+// New makes a broker and reads its policy and profiles. It does not ask the agent,
+// and accepts no connection yet.
 func New(o Options) (*Broker, error) {
 	o.setDefaults()
-	loaded, err := o.LoadPolicy()
-	if err != nil {
-		return nil, err
-	}
 	b := &Broker{
 		Options: o, uid: uint32(os.Getuid()), started: time.Now().UTC(),
 		registry: metrics.New(),
-		tickets:  ticket.New(ticket.Options{}),
+	}
+	if _, err := b.policy.reload(o.LoadPolicy); err != nil {
+		return nil, err
 	}
 	b.calls, b.cutCalls = context.WithCancel(context.Background())
 	b.counts = newCounts(b.registry)
-	b.policy.Store(loaded)
-	b.shelf = newShelf(o.Profiles, b.profileChanged)
-	b.pools = upstream.New(upstream.Options{Agent: o.Agent, Metrics: b.registry, Log: o.Log, Alone: b.alone})
-	b.mint = minted.New(minted.Options{Agent: o.Agent, Pools: b.pools, Metrics: b.registry, Log: o.Log})
-	b.front = newFront(o, b.serveWith)
+	b.issued = &issued{log: o.Log, tickets: ticket.New(ticket.Options{})}
+	b.profiles = newProfileCache(o.Profiles, b.issued.dropProfile)
+	b.watch = &agentWatch{agent: o.Agent, uid: b.uid, log: o.Log, issued: b.issued, back: b.openAll}
+	pools := upstream.New(upstream.Options{Agent: o.Agent, Metrics: b.registry, Log: o.Log, Alone: b.watch.keys.alone})
+	b.issued.profiles, b.issued.pools = b.profiles, pools
+	b.issued.mint = minted.New(minted.Options{Agent: o.Agent, Pools: pools, Metrics: b.registry, Log: o.Log})
+	b.proxy = newProxyListeners(o, b.newProxy)
 	b.door = b.newDoor()
 	b.service = b.newService()
 	return b, nil
@@ -140,38 +131,38 @@ func (o *Options) setDefaults() {
 	}
 }
 
-// serveWith makes the proxy for a certificate.
-func (b *Broker) serveWith(certificate tls.Certificate) server {
+// newProxy makes the proxy with its certificate.
+func (b *Broker) newProxy(certificate tls.Certificate) server {
 	return proxy.New(proxy.Options{
-		Certificate: certificate, Tickets: b.tickets, Pools: b.pools,
-		Profile: b.shelf.get, Allowed: b.mayProxy, Metrics: b.registry, Log: b.Log,
+		Certificate: certificate, Tickets: b.issued.tickets, Pools: b.issued.pools,
+		Profile: b.profiles.get, Allowed: b.mayProxy, Metrics: b.registry, Log: b.Log,
 	})
 }
 
-// Start opens the proxy's listeners as far as that is possible now, and begins to
-// follow the agent and the clocks until ctx ends. What is not possible now, since
-// the agent cannot be reached or another process has the port, is tried again
-// when somebody wants it, and when the agent is there.
+// Start opens the proxy's listeners, and watches the agent and the clocks until ctx
+// ends. A listener that cannot be opened now, because the agent cannot be reached or
+// another process has the port, is tried again when a caller needs it, and when the
+// agent is back.
 func (b *Broker) Start(ctx context.Context) {
-	now, cancel := context.WithTimeout(ctx, hung)
+	now, cancel := context.WithTimeout(ctx, agentTimeout)
 	defer cancel()
 	b.openAll(now)
-	b.running.Go(func() { b.followAgent(ctx) })
-	b.running.Go(func() { b.followClocks(ctx, clockPulse) })
+	b.running.Go(func() { b.watch.run(ctx) })
+	b.running.Go(func() { b.watchClocks(ctx, clockInterval) })
 }
 
 // openAll opens the shared listener and those of the profiles that have their own.
 func (b *Broker) openAll(ctx context.Context) {
-	profiles, _, _ := b.shelf.list()
-	b.front.close(profiles)
-	if err := b.front.open(ctx, nil); err != nil {
+	profiles, _, _ := b.profiles.list()
+	b.proxy.close(profiles)
+	if err := b.proxy.open(ctx, nil); err != nil {
 		b.Log.Warn("loopback", "error", err)
 	}
 	for _, p := range profiles {
 		if p.Proxy.Port == 0 {
 			continue
 		}
-		if err := b.front.open(ctx, p); err != nil {
+		if err := b.proxy.open(ctx, p); err != nil {
 			b.Log.Warn("loopback", "profile", p.Name, "error", err)
 		}
 	}
@@ -180,36 +171,25 @@ func (b *Broker) openAll(ctx context.Context) {
 // Reload reads the policy and the profiles again. A policy that cannot be read
 // leaves the old one in force, and so does a profile.
 func (b *Broker) Reload(ctx context.Context) error {
-	loaded, err := b.LoadPolicy()
-	b.mu.Lock()
-	b.reload = err
-	b.mu.Unlock()
+	changed, err := b.policy.reload(b.LoadPolicy)
 	if err != nil {
 		return err
 	}
-	if before := b.policy.Swap(loaded); !reflect.DeepEqual(before, loaded) {
-		b.pools.Drop("") // whoever was allowed a connection may be no more
-		b.mint.Forget("", nil)
+	if changed {
+		b.issued.dropAll("the broker's policy changed")
 	}
-	b.shelf.reload()
+	b.profiles.reload()
 	b.openAll(ctx)
 	return nil
 }
 
-// profileChanged forgets all that was obtained under a profile that is another
-// one now, or gone.
-func (b *Broker) profileChanged(name string) {
-	b.Log.Info("profile changed", "profile", name)
-	b.pools.Drop(name)
-	b.tickets.ForgetAll(name)
-	b.mint.Forget(name, nil)
-}
-
-// Alive returns nil while the broker's own locks can be had. It says nothing of
-// the agent: a watchdog must not restart the broker for that.
+// Alive returns nil while the broker's own locks can be had. It does not ask the
+// agent: a watchdog must not restart the broker for that.
 func (b *Broker) Alive() error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+	for _, l := range []sync.Locker{&b.policy.mu, &b.profiles.mu, &b.proxy.mu, &b.watch.mu, &b.watch.keys.mu, &b.identities.mu} {
+		l.Lock()
+		l.Unlock() //nolint:staticcheck // only whether it can be had
+	}
 	return nil
 }
 
@@ -217,9 +197,9 @@ func (b *Broker) Alive() error {
 // ends, and forgets every credential. The context of Start has ended before.
 func (b *Broker) Shutdown(ctx context.Context) error {
 	b.door.Close()
-	err := b.front.shutdown(ctx)
+	err := b.proxy.shutdown(ctx)
 	if errors.Is(err, context.DeadlineExceeded) {
-		b.Log.Info("requests were cut that did not end in time")
+		b.Log.Info("requests that did not end in time were cut")
 		err = nil
 	}
 	done := make(chan struct{})
@@ -229,9 +209,7 @@ func (b *Broker) Shutdown(ctx context.Context) error {
 	case <-ctx.Done():
 	}
 	b.cutCalls()
-	b.mint.Close()
-	b.pools.Close()
-	b.tickets.Close()
+	b.issued.close()
 	b.running.Wait()
 	<-done
 	return err

@@ -7,13 +7,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// clockPulse is how often the clocks are compared: what was open before the
-// machine slept is cut so long after it woke, at most.
-const clockPulse = 2 * time.Second
+// clockInterval is how often the clocks are compared: connections from before a
+// suspend are cut at most so long after it.
+const clockInterval = 2 * time.Second
 
-// aNap is how long the machine has to have slept. The two clocks are not read at
-// the same instant, and this process may have to wait in between.
-const aNap = time.Second
+// minSuspend is the shortest suspend that counts. The two clocks are not read at the
+// same instant, and this process may have to wait in between.
+const minSuspend = time.Second
 
 // systemClocks returns the time since the boot, and that part of it during which
 // the machine was not suspended (clock_gettime(2)).
@@ -25,10 +25,10 @@ func systemClocks() (boot, up time.Duration) {
 	return time.Duration(b.Nano()), time.Duration(m.Nano())
 }
 
-// followClocks cuts every connection when the machine has slept: who wakes it need
-// not be who sent it to sleep. It needs no bus to tell it.
-func (b *Broker) followClocks(ctx context.Context, pulse time.Duration) {
-	tick := time.NewTicker(pulse)
+// watchClocks cuts every connection when the machine was suspended: another person
+// may have woken it. It needs no bus.
+func (b *Broker) watchClocks(ctx context.Context, interval time.Duration) {
+	tick := time.NewTicker(interval)
 	defer tick.Stop()
 	boot, up := b.Clocks()
 	asleep := boot - up
@@ -41,9 +41,9 @@ func (b *Broker) followClocks(ctx context.Context, pulse time.Duration) {
 		boot, up := b.Clocks()
 		slept := boot - up - asleep
 		asleep = boot - up
-		if slept >= aNap {
+		if slept >= minSuspend {
 			b.Log.Info("the machine slept: connections are cut", "slept", slept.Round(time.Second))
-			b.pools.Drop("")
+			b.issued.pools.Drop("")
 		}
 	}
 }

@@ -53,7 +53,7 @@ func TestSuspendCuts(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(t.Context())
-	b.running.Go(func() { b.followClocks(ctx, time.Millisecond) })
+	b.running.Go(func() { b.watchClocks(ctx, time.Millisecond) })
 	defer b.Shutdown(t.Context())
 	defer stop()
 
@@ -62,7 +62,7 @@ func TestSuspendCuts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	answer, err := b.pools.Transport(ticket.Process{UID: 0, PID: 1}, p).RoundTrip(q)
+	answer, err := b.issued.pools.Transport(ticket.Process{UID: 0, PID: 1}, p).RoundTrip(q)
 	if err != nil {
 		t.Fatal(err)
 	}

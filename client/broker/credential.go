@@ -18,12 +18,12 @@ import (
 	"holdfast/internal/varlink"
 )
 
-// ticketMargin is how long before its end a ticket should not be used any more: a
-// tenth of its lifetime.
+// ticketMargin is how long before its end a ticket is presented as expired: a tenth
+// of its lifetime.
 const ticketMargin = time.Minute
 
-// silence is how long a caller with `more` is left without a word.
-const silence = time.Second
+// waitingInterval is how often a caller with `more` is told what the broker waits for.
+const waitingInterval = time.Second
 
 // getCredential answers one run of the plugin.
 func (b *Broker) getCredential(ctx context.Context, call *varlink.Call) error {
@@ -34,7 +34,7 @@ func (b *Broker) getCredential(ctx context.Context, call *varlink.Call) error {
 	ctx, cancel := context.WithTimeout(ctx, b.Limits.Request)
 	defer cancel()
 	defer context.AfterFunc(b.calls, cancel)()
-	r := &request{broker: b, caller: peerOf(ctx), parameters: p, news: make(chan string)}
+	r := &request{broker: b, caller: peerOf(ctx), parameters: p, progress: make(chan string)}
 	credential, err := r.answer(ctx, call)
 	if err != nil && b.calls.Err() != nil {
 		err = errEnding()
@@ -51,11 +51,11 @@ type request struct {
 	broker     *Broker
 	caller     *peer.Peer
 	parameters brokerwire.GetCredentialParameters
-	news       chan string // what is waited for from now on, when the caller should hear of it at once
+	progress   chan string // what the broker waits for from now on, to be told at once
 }
 
-// answer obtains the credential, and says now and then what it waits for to a
-// caller who takes more than one reply.
+// answer obtains the credential, and meanwhile tells a caller that takes more than
+// one reply what the broker waits for.
 func (r *request) answer(ctx context.Context, call *varlink.Call) (brokerwire.Credential, error) {
 	type result struct {
 		credential brokerwire.Credential
@@ -68,7 +68,7 @@ func (r *request) answer(ctx context.Context, call *varlink.Call) (brokerwire.Cr
 		c, err := r.credential(ctx)
 		done <- result{c, err}
 	}()
-	pulse := time.NewTicker(silence)
+	pulse := time.NewTicker(waitingInterval)
 	defer pulse.Stop()
 	known := ""
 	for {
@@ -76,7 +76,7 @@ func (r *request) answer(ctx context.Context, call *varlink.Call) (brokerwire.Cr
 		select {
 		case got := <-done:
 			return got.credential, got.err
-		case known = <-r.news:
+		case known = <-r.progress:
 			said = known
 		case <-pulse.C:
 			if said == "" {
@@ -92,25 +92,25 @@ func (r *request) answer(ctx context.Context, call *varlink.Call) (brokerwire.Cr
 	}
 }
 
-// say tells the caller at once what is waited for from now on, and returns when
-// they have been told, or have left.
+// say tells the caller at once what the broker waits for from now on, and returns
+// when the caller has been told, or has left.
 func (r *request) say(ctx context.Context, what string) {
 	select {
-	case r.news <- what:
+	case r.progress <- what:
 	case <-ctx.Done():
 	}
 }
 
-// waiting says what takes so long.
+// waiting returns what the broker waits for.
 func (r *request) waiting() string {
-	if p, ok := r.broker.shelf.get(r.parameters.Profile); ok {
-		if key := r.broker.touches.wanted(p.Key); key != "" {
+	if p, ok := r.broker.profiles.get(r.parameters.Profile); ok {
+		if key := r.broker.watch.touches.of(p.Key); key != "" {
 			return "a touch of the device, for key " + key
 		}
 	}
 	switch p := r.parameters; p.Mode {
 	case brokerwire.ModeCertificate:
-		return fmt.Sprintf("a certificate for profile %s: somebody may have to approve the request, `kubectl get csr` shows it", p.Profile)
+		return fmt.Sprintf("a certificate for profile %s: the request may need approval, `kubectl get csr` shows it", p.Profile)
 	case brokerwire.ModeToken:
 		return "a token for profile " + p.Profile
 	}
@@ -141,9 +141,8 @@ func (r *request) credential(ctx context.Context) (brokerwire.Credential, error)
 	return c, nil
 }
 
-// still decides once more when there is a credential, for which the caller may have
-// waited a minute: by then they may be gone, the policy another one, and the
-// profile too.
+// still decides once more when there is a credential. The caller may have waited a
+// minute for it: the process may have ended, and policy or profile changed.
 func (r *request) still(before *profile.Profile) error {
 	if err := stillThere(r.caller); err != nil {
 		return err
@@ -166,13 +165,13 @@ func (r *request) profile() (*profile.Profile, error) {
 	if op == "" {
 		return nil, &fault.Error{Kind: fault.BadRequest, Message: fmt.Sprintf("there is no mode %.40q", p.Mode), Hint: "the modes are proxy, certificate and token"}
 	}
-	prof, ok := b.shelf.get(p.Profile)
-	flaw := b.shelf.fault(p.Profile)
+	prof, ok := b.profiles.get(p.Profile)
+	flaw := b.profiles.fault(p.Profile)
 	if !b.decide(r.caller.Identity, op, p.Profile) || !ok && flaw == nil {
 		return nil, denied(r.caller, p.Profile)
 	}
 	if !ok {
-		return nil, &fault.Error{Kind: fault.BadRequest, Message: fmt.Sprintf("profile %s cannot be used: %v", p.Profile, flaw), Hint: "mend the file, or write it anew with `holdfast kubeconfig add`"}
+		return nil, &fault.Error{Kind: fault.BadRequest, Message: fmt.Sprintf("profile %s cannot be used: %v", p.Profile, flaw), Hint: fixFile}
 	}
 	if modes := modesOf(prof); !slices.Contains(modes, p.Mode) {
 		return nil, &fault.Error{
@@ -191,27 +190,23 @@ func modesOf(p *profile.Profile) []string {
 	return p.Modes
 }
 
-// ticket gives the caller's parent a ticket for the proxy, when the proxy could do
-// something with it.
+// ticket issues a ticket for the proxy to the caller's parent.
 func (r *request) ticket(ctx context.Context, prof *profile.Profile) (brokerwire.Credential, error) {
 	b := r.broker
-	if err := b.patiently(ctx, func(ctx context.Context) error { return b.front.open(ctx, prof) }); err != nil {
-		return brokerwire.Credential{}, err
-	}
 	if err := r.ready(ctx, prof); err != nil {
 		return brokerwire.Credential{}, err
 	}
-	issued, err := b.tickets.Issue(r.caller, prof.Name)
+	issued, err := b.issued.tickets.Issue(r.caller, prof.Name)
 	if err != nil {
 		return brokerwire.Credential{}, err
 	}
-	b.holders.put(issued.Process, r.caller.Identity, issued.Expires, b.tickets.Lives)
+	b.identities.put(issued.Process, r.caller.Identity, issued.Expires, b.issued.tickets.Lives)
 	return brokerwire.Credential{Token: issued.Token, ExpirationTimestamp: issued.Expires.Add(-ticketMargin)}, nil
 }
 
 // minted obtains a certificate or a token.
 func (r *request) minted(ctx context.Context, prof *profile.Profile) (brokerwire.Credential, error) {
-	if err := r.broker.mayShare(prof); err != nil {
+	if err := r.broker.watch.keys.mayShare(prof); err != nil {
 		return brokerwire.Credential{}, err
 	}
 	holder, err := ticket.Parent(r.caller)
@@ -221,7 +216,7 @@ func (r *request) minted(ctx context.Context, prof *profile.Profile) (brokerwire
 	if err := r.ready(ctx, prof); err != nil {
 		return brokerwire.Credential{}, err
 	}
-	return r.broker.mint.Credential(ctx, minted.Request{
+	return r.broker.issued.mint.Credential(ctx, minted.Request{
 		Holder: holder, Profile: prof, Mode: r.parameters.Mode,
 		Cluster: r.parameters.Cluster, Unauthorized: r.parameters.Unauthorized,
 	})

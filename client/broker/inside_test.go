@@ -123,7 +123,7 @@ func TestConnectionsOfOneUser(t *testing.T) {
 func TestCallsAreCut(t *testing.T) {
 	m := &blocking{asked: make(chan minted.Request, 2)}
 	b, path, stop := inside(t, func(*Options) {})
-	b.mint = m
+	b.issued.mint = m
 	p := brokerwire.GetCredentialParameters{Profile: "prod", Mode: brokerwire.ModeToken, Cluster: &brokerwire.Cluster{Server: "https://api:6443"}, Unauthorized: true}
 	left := dialBroker(t, path)
 	go varlink.NewConn(left).Call(context.Background(), brokerwire.GetCredential, p, nil)
@@ -155,16 +155,15 @@ func TestCallsAreCut(t *testing.T) {
 	}
 }
 
-// What the agent announces while it is asked makes the answer too old, and an
-// answer that nobody would hear the end of is not kept.
-func TestReadiness(t *testing.T) {
-	var r readiness
-	asked := r.ask()
+// A change at the agent ends the answers of before, and an answer on its way.
+func TestReadyKeys(t *testing.T) {
+	var r readyKeys
+	asked := r.version()
 	r.put("laptop", asked, true)
 	if !r.has("laptop") || r.has("other") {
 		t.Error("the answer was not kept, or kept for another set")
 	}
-	r.forget()
+	r.clear()
 	if r.has("laptop") {
 		t.Error("a change at the agent did not end it")
 	}
@@ -172,8 +171,8 @@ func TestReadiness(t *testing.T) {
 	if r.has("laptop") {
 		t.Error("an answer from before the change was kept")
 	}
-	r.put("laptop", r.ask(), false)
+	r.put("laptop", r.version(), false)
 	if r.has("laptop") {
-		t.Error("kept while nobody listens to the agent")
+		t.Error("kept while the agent is not watched")
 	}
 }

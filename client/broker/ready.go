@@ -2,84 +2,87 @@ package broker
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"sync"
 	"time"
 
-	"holdfast/client"
 	"holdfast/client/broker/ticket"
 	"holdfast/client/profile"
 	"holdfast/internal/agentwire"
+	"holdfast/internal/brokerwire"
 	"holdfast/internal/fault"
 )
 
-// recent is how long the broker takes a key for ready without asking again: the
-// plugin's runs come in bursts, and a kubectl command waits for each. What the
-// agent announces in that time ends it; whether the key may sign, the agent
-// decides with each signature anyway.
-const recent = time.Second
+// readyFor is how long the broker takes a key for ready without asking again: the
+// plugin's runs come in bursts, and a kubectl command waits for each. A change that
+// the agent announces ends it; the agent decides on each signature anyway.
+const readyFor = time.Second
 
-// readiness remembers which sets of keys could sign a moment ago. Keys with a PIN
+// readyKeys remembers which sets of keys could sign a moment ago. Keys with a PIN
 // are not among them.
-type readiness struct {
+type readyKeys struct {
 	mu      sync.Mutex
 	until   map[string]time.Time // by set
-	changes int                  // how often it has been forgotten
+	changes int                  // how often it was cleared
 }
 
 // has reports whether the set could sign a moment ago.
-func (r *readiness) has(set string) bool {
+func (r *readyKeys) has(set string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return time.Now().Before(r.until[set])
 }
 
-// ask is called before the agent is asked, and put with what it returned, when the
-// agent has answered: what the agent has announced in between makes the answer
-// too old. Without somebody who listens to the agent, nothing is remembered.
-func (r *readiness) ask() (changes int) {
+// version is called before the agent is asked, and put with it when the agent has
+// answered: a change in between makes the answer stale. While the agent is not
+// watched, no change would be noticed and nothing is remembered.
+func (r *readyKeys) version() (changes int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.changes
 }
 
-func (r *readiness) put(set string, changes int, listening bool) {
+func (r *readyKeys) put(set string, version int, watched bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if listening && changes == r.changes {
-		if r.until == nil {
-			r.until = map[string]time.Time{}
-		}
-		r.until[set] = time.Now().Add(recent)
+	if !watched || version != r.changes {
+		return
 	}
+	if r.until == nil {
+		r.until = map[string]time.Time{}
+	}
+	r.until[set] = time.Now().Add(readyFor)
 }
 
-// forget is called when something changes at the agent.
-func (r *readiness) forget() {
+// clear is called when something changes at the agent.
+func (r *readyKeys) clear() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.changes++
 	clear(r.until)
 }
 
-// ready finds out whether the profile's key can sign now, so that a person hears
-// of it here and not from a failed connection. Where it wants its PIN, the person
-// is asked.
+// ready makes sure that the proxy listens, where the caller is to use it, and that
+// the profile's key can sign now: the user hears of an obstacle here, and not from a
+// failed connection. For a locked key, the user is asked for the PIN.
 func (r *request) ready(ctx context.Context, prof *profile.Profile) error {
 	b := r.broker
-	if b.ready.has(prof.Key) {
-		return nil
-	}
 	locked := ""
-	err := b.patiently(ctx, func(ctx context.Context) error {
-		asked := b.ready.ask()
-		info, err := b.canSign(ctx, prof.Key)
-		if fault.KindOf(err) == fault.PINRequired {
-			locked = info.Name
+	err := withAgent(ctx, b.Agent, func(ctx context.Context) error {
+		if r.parameters.Mode == brokerwire.ModeProxy {
+			if err := b.proxy.open(ctx, prof); err != nil {
+				return err
+			}
 		}
-		if err == nil && !info.PIN {
-			b.ready.put(prof.Key, asked, b.keys.fault() == nil)
+		if b.watch.ready.has(prof.Key) {
+			return nil
+		}
+		version := b.watch.ready.version()
+		info, err := canSign(ctx, b.Agent, prof.Key)
+		switch {
+		case fault.KindOf(err) == fault.PINRequired:
+			locked = info.Name
+		case err == nil && !info.PIN:
+			b.watch.ready.put(prof.Key, version, b.watch.fault() == nil)
 		}
 		return err
 	})
@@ -89,9 +92,9 @@ func (r *request) ready(ctx context.Context, prof *profile.Profile) error {
 	return r.unlock(ctx, locked)
 }
 
-// unlock has the agent ask the person in front of the process that ran the plugin
-// for a key's PIN. The caller hears of it first: a prompt may take over their
-// terminal, and whatever is written there afterwards spoils it.
+// unlock has the agent ask the user of the process that ran the plugin for a key's
+// PIN. The caller is told first: a prompt may take over the terminal, and whatever
+// is written there afterwards spoils it.
 func (r *request) unlock(ctx context.Context, key string) error {
 	holder, err := ticket.Parent(r.caller)
 	if err != nil {
@@ -101,71 +104,10 @@ func (r *request) unlock(ctx context.Context, key string) error {
 	_, err = r.broker.Agent.Unlock(ctx, agentwire.UnlockKeyParameters{Name: key, OnBehalfOf: &agentwire.Reported{
 		UID: holder.UID, PID: holder.PID, Start: holder.Start, Unit: r.caller.Unit,
 	}})
-	if err == nil {
-		return nil
-	}
 	if e, ok := fault.AsError(err); ok && e.Kind == fault.PINRequired && e.Next.Do == "" {
 		unlock := *e
 		unlock.Next = fault.Next{Do: fault.Unlock, Key: key}
 		return &unlock
 	}
-	return err
-}
-
-// canSign asks the agent whether a set has a key that can sign in now, and returns
-// it, also when it wants its PIN.
-func (b *Broker) canSign(ctx context.Context, set string) (agentwire.Key, error) {
-	k, err := b.Agent.Current(ctx, set)
-	if err != nil {
-		return agentwire.Key{}, err
-	}
-	info := k.Info()
-	if !info.PIN || info.UnlockedUntil != nil && time.Now().Before(*info.UnlockedUntil) {
-		return info, nil
-	}
-	return info, &fault.Error{
-		Kind:    fault.PINRequired,
-		Message: fmt.Sprintf("key %s wants its PIN", info.Name),
-		Next:    fault.Next{Do: fault.Unlock, Key: info.Name},
-	}
-}
-
-// glance is how long status waits for the agent, for all profiles together.
-const glance = time.Second
-
-// inquiry asks the agent about the keys of several profiles, each key once. An
-// agent that does not answer is not asked again.
-type inquiry struct {
-	broker *Broker
-	ctx    context.Context
-	end    context.CancelFunc
-	known  map[string]error // by set; nil for a key that can sign
-	silent error            // why the agent does not answer
-}
-
-func (b *Broker) inquiry(ctx context.Context) *inquiry {
-	ctx, end := context.WithTimeout(ctx, glance)
-	return &inquiry{broker: b, ctx: ctx, end: end, known: map[string]error{}}
-}
-
-// fault returns why a set of keys cannot sign in now.
-func (i *inquiry) fault(set string) error {
-	err, asked := i.known[set]
-	switch {
-	case asked:
-		return err
-	case i.silent != nil:
-		return i.silent
-	}
-	_, err = i.broker.canSign(i.ctx, set)
-	var unreachable *client.UnreachableError
-	switch {
-	case i.ctx.Err() != nil:
-		err = hangs(glance, err)
-		i.silent = err
-	case errors.As(err, &unreachable):
-		i.silent = err
-	}
-	i.known[set] = err
 	return err
 }

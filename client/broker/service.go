@@ -13,7 +13,7 @@ import (
 	"holdfast/internal/varlink"
 )
 
-// newService lists what the broker answers.
+// newService returns the varlink service with the broker's methods.
 func (b *Broker) newService() *varlink.Service {
 	return &varlink.Service{
 		Vendor:  "holdfast",
@@ -34,8 +34,8 @@ func (b *Broker) newService() *varlink.Service {
 	}
 }
 
-// handle makes a varlink method of one that takes its parameters and gives its
-// reply as values.
+// handle makes a varlink method of a function that takes its parameters and returns
+// its reply as values.
 func handle[P, R any](do func(context.Context, *peer.Peer, *P) (*R, error)) varlink.Method {
 	return func(ctx context.Context, call *varlink.Call) error {
 		var p P
@@ -54,8 +54,8 @@ func handle[P, R any](do func(context.Context, *peer.Peer, *P) (*R, error)) varl
 	}
 }
 
-// stillThere refuses a caller whose process has ended: whoever has its connection
-// now is not who was identified.
+// stillThere rejects a caller whose process has ended: another process, which was
+// not identified, may have its connection now.
 func stillThere(caller *peer.Peer) error {
 	if err := caller.Alive(); err != nil {
 		return &fault.Error{Kind: fault.Denied, Message: "the process that connected has ended", Hint: "ask from the process that connects", Err: err}
@@ -63,7 +63,7 @@ func stillThere(caller *peer.Peer) error {
 	return nil
 }
 
-// wireError turns a method's error into what the caller sees. The cause of an
+// wireError turns a method's error into the error reply. The cause of an
 // internal error goes to the broker's own log.
 func (b *Broker) wireError(err error) (string, any) {
 	known := toFault(err, "")
@@ -100,7 +100,7 @@ func exitCode(err error) string {
 	switch {
 	case err == nil:
 		return exitDone
-	case errors.Is(err, context.Canceled): // the plugin closed: its own time was up
+	case errors.Is(err, context.Canceled): // the plugin closed at its own timeout
 		return exitUnreachable
 	}
 	switch toFault(err, "").Kind {
@@ -114,9 +114,9 @@ func exitCode(err error) string {
 	return exitFailed
 }
 
-// forget drops what was obtained for the caller.
+// forget ends everything that was issued to the caller.
 func (b *Broker) forget(_ context.Context, caller *peer.Peer, p *brokerwire.ForgetParameters) (*brokerwire.Empty, error) {
-	profiles, _, _ := b.shelf.list()
+	profiles, _, _ := b.profiles.list()
 	if _, ok := profiles[p.Profile]; p.Profile != "" && (!ok || !b.mayUse(caller.Identity, p.Profile)) {
 		return nil, denied(caller, p.Profile)
 	}
@@ -124,36 +124,42 @@ func (b *Broker) forget(_ context.Context, caller *peer.Peer, p *brokerwire.Forg
 		if p.Profile != "" && name != p.Profile || !b.mayUse(caller.Identity, name) {
 			continue
 		}
-		b.tickets.Forget(name, caller.UID)
-		b.mint.Forget(name, &caller.UID)
-		if b.privileged(caller.Identity) {
-			b.pools.Drop(name)
-			continue
-		}
-		b.pools.Retire(name, &caller.UID) // without a word to the others on it
+		b.issued.forget(name, caller.UID, b.privileged(caller.Identity))
 	}
 	return &brokerwire.Empty{}, nil
 }
 
-// denied is the answer for a profile that does not exist and for one that the
-// caller may not use: the two look the same.
+// denied is the error for a profile that does not exist and for one that the caller
+// may not use: the two look the same.
 func denied(caller *peer.Peer, profile string) error {
 	return &fault.Error{
 		Kind:    fault.Denied,
-		Message: fmt.Sprintf("there is no profile %.80q that uid %d may use so", profile, caller.UID),
+		Message: fmt.Sprintf("there is no profile %.80q that uid %d may use in this way", profile, caller.UID),
 		Hint:    "`holdfast status` shows the profiles that you may use; `holdfast kubeconfig add` makes one",
 	}
 }
 
-// getMetrics tells everybody who may ask what was counted, and by name of the
-// profiles that they may use.
+// getMetrics returns the metrics to a caller that the policy lets ask for the
+// broker's state. Only profiles that the caller may use appear by name.
 func (b *Broker) getMetrics(_ context.Context, caller *peer.Peer, _ *brokerwire.Empty) (*brokerwire.GetMetricsReply, error) {
-	if !b.decide(caller.Identity, policy.Status, "") {
-		return nil, &fault.Error{Kind: fault.Denied, Message: fmt.Sprintf("uid %d may not ask for the broker's state", caller.UID), Hint: "the broker's policy says who may"}
+	if err := b.mayAsk(caller); err != nil {
+		return nil, err
 	}
 	b.counts.lifetimes.show(b.counts.ttl)
 	known := func(profile string) bool {
 		return b.privileged(caller.Identity) || b.mayUse(caller.Identity, profile)
 	}
-	return &brokerwire.GetMetricsReply{Metrics: disclose(b.registry.Snapshot(), known)}, nil
+	return &brokerwire.GetMetricsReply{Metrics: redactProfiles(b.registry.Snapshot(), known)}, nil
+}
+
+// mayAsk rejects a caller whom the policy does not let ask for the broker's state.
+func (b *Broker) mayAsk(caller *peer.Peer) error {
+	if b.decide(caller.Identity, policy.Status, "") {
+		return nil
+	}
+	return &fault.Error{
+		Kind:    fault.Denied,
+		Message: fmt.Sprintf("uid %d may not ask for the broker's state", caller.UID),
+		Hint:    "the broker's policy has to allow status",
+	}
 }

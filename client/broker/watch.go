@@ -2,220 +2,172 @@ package broker
 
 import (
 	"context"
+	"log/slog"
 	"slices"
 	"sync"
 	"time"
 
-	"holdfast/client/profile"
+	"holdfast/client"
 	"holdfast/internal/agentwire"
 	"holdfast/internal/keys"
 )
 
-// How long the broker waits before it watches the agent again, the first time and
-// at most; how soon after that it looks whether it has missed something; and how
-// often it looks besides.
+// The backoff of the watch, and how soon after its start, and how often, the keys
+// are compared besides: an event may have been missed.
 const (
-	againFirst = 50 * time.Millisecond
-	againMost  = 5 * time.Second
-	lookSoon   = 250 * time.Millisecond
-	lookOften  = 30 * time.Second
+	minBackoff   = 50 * time.Millisecond
+	maxBackoff   = 5 * time.Second
+	compareFirst = 250 * time.Millisecond
+	compareEvery = 30 * time.Second
 )
 
-// watched is what the broker knows of the agent's keys.
-type watched struct {
-	mu      sync.Mutex
-	started time.Time                       // when the agent did
-	sets    map[string]map[string]keyBefore // by set and name
-	err     error                           // why the agent is not watched; nil when it is
+// agentWatch follows the agent, and ends what was issued with a key when the key is
+// locked, renewed or gone.
+type agentWatch struct {
+	agent   *client.Client
+	uid     uint32 // the broker's own
+	log     *slog.Logger
+	issued  *issued
+	back    func(context.Context) // called when the agent can be reached again
+	keys    agentKeys
+	ready   readyKeys
+	touches touches
+
+	mu  sync.Mutex
+	err error // why the agent is not watched; nil when it is
 }
 
-// keyBefore is a key as it was when it was looked at last.
-type keyBefore struct {
-	public   []byte
-	leaf     []byte
-	until    time.Time // the end of its certificate
-	fault    bool
-	pin      bool
-	each     bool      // using it takes a person every time, or for each process
-	yes      bool      // and a yes of theirs
-	unlocked time.Time // how long it is unlocked; zero when it is not
-}
-
-func (w *watched) fault() error {
+// fault returns why the agent is not watched.
+func (w *agentWatch) fault() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.err
 }
 
-func (w *watched) setFault(err error) {
+func (w *agentWatch) setFault(err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.err = err
 }
 
-// followAgent watches the agent until ctx ends, and again when the agent was away.
-func (b *Broker) followAgent(ctx context.Context) {
-	for delay := againFirst; ctx.Err() == nil; {
+// run watches the agent until ctx ends, and again when the connection was lost.
+func (w *agentWatch) run(ctx context.Context) {
+	for backoff := minBackoff; ctx.Err() == nil; {
 		began := time.Now()
-		err := b.watchOnce(ctx)
-		b.keys.setFault(err)
-		b.ready.forget()
-		b.touches.forget()
-		if time.Since(began) > againMost {
-			delay = againFirst
+		err := w.once(ctx)
+		w.setFault(err)
+		w.ready.clear()
+		w.touches.clear()
+		if time.Since(began) > maxBackoff {
+			backoff = minBackoff
 		}
-		b.Log.Debug("the watch of the agent ended", "error", err, "retry", delay)
+		w.log.Debug("the watch of the agent ended", "error", err, "retry", backoff)
 		select {
 		case <-ctx.Done():
-		case <-time.After(delay):
+		case <-time.After(backoff):
 		}
-		delay = min(2*delay, againMost)
+		backoff = min(2*backoff, maxBackoff)
 	}
 }
 
-// watchOnce watches until the connection is lost. What changed before, or between
-// the look and the watch, shows when it looks again.
-func (b *Broker) watchOnce(ctx context.Context) error {
-	if err := b.look(ctx); err != nil {
+// once watches until the connection is lost. A change before the watch began shows
+// in the next comparison.
+func (w *agentWatch) once(ctx context.Context) error {
+	if err := w.compare(ctx); err != nil {
 		return err
 	}
-	b.keys.setFault(nil)
-	b.openAll(ctx) // what had to wait for the agent
+	w.setFault(nil)
+	w.back(ctx)
 	ctx, cancel := context.WithCancel(ctx)
-	var looking sync.WaitGroup
-	looking.Go(func() {
-		for next := lookSoon; ; next = lookOften {
+	var comparing sync.WaitGroup
+	comparing.Go(func() {
+		for next := compareFirst; ; next = compareEvery {
 			select {
 			case <-ctx.Done():
 				return
 			case <-time.After(next):
-				_ = b.look(ctx) // the watch notices that the agent has gone
+				_ = w.compare(ctx) // the watch notices that the agent has gone
 			}
 		}
 	})
-	defer looking.Wait()
+	defer comparing.Wait()
 	defer cancel()
-	return b.Agent.Watch(ctx, func(w agentwire.WatchReply) error {
-		b.heard(ctx, w)
+	return w.agent.Watch(ctx, func(event agentwire.WatchReply) error {
+		w.handle(ctx, event)
 		return nil
 	})
 }
 
-// heard acts on what the agent announces.
-func (b *Broker) heard(ctx context.Context, w agentwire.WatchReply) {
-	if w.What == "touch" {
-		b.touches.heard(w.Name, w.State)
+// handle acts on an event that the agent announces.
+func (w *agentWatch) handle(ctx context.Context, event agentwire.WatchReply) {
+	if event.What == "touch" {
+		w.touches.set(event.Name, event.State == "wanted")
 		return
 	}
-	b.ready.forget()
+	w.ready.clear()
 	switch {
-	case w.What == "lock": // without a name: of everything
-		b.dropKey(w.Name, "locked")
-	case w.What == "policy":
-		b.dropAll("the agent's policy changed")
-	case w.What == "device" && w.State == string(keys.StateIdentityChanged):
-		b.dropAll("the device was cleared or is another one")
-	case w.What == "key":
-		if err := b.look(ctx); err != nil {
-			b.Log.Warn("the agent's keys", "error", err)
+	case event.What == "lock": // without a name: of all keys
+		w.issued.dropKey(event.Name, "locked")
+	case event.What == "policy":
+		w.issued.dropAll("the agent's policy changed")
+	case event.What == "device" && event.State == string(keys.StateIdentityChanged):
+		w.issued.dropAll("the device was cleared or is another one")
+	case event.What == "key":
+		if err := w.compare(ctx); err != nil {
+			w.log.Warn("the agent's keys", "error", err)
 		}
 	}
 }
 
-// dropAll forgets everything that any key signed in for.
-func (b *Broker) dropAll(why string) {
-	b.Log.Info("connections are cut", "reason", why)
-	b.pools.Drop("")
-	b.mint.Forget("", nil)
-}
-
-// dropKey forgets, for a key or for all when the name is empty, what it signed in
-// for, and the tickets too: whoever locks a key wants to be asked again.
-func (b *Broker) dropKey(name, why string) {
-	for _, p := range b.profilesOf(name) {
-		b.Log.Info("connections are cut", "profile", p.Name, "key", name, "reason", why)
-		b.pools.Drop(p.Name)
-		b.mint.Forget(p.Name, nil)
-		b.tickets.ForgetAll(p.Name)
-	}
-}
-
-// profilesOf returns the profiles that a key, or some key of a set, signs in for,
-// all when the name is empty. A profile names a set, or one generation of it.
-func (b *Broker) profilesOf(name string) []*profile.Profile {
-	all, _, _ := b.shelf.list()
-	var list []*profile.Profile
-	for _, p := range all {
-		if name == "" || p.Key == name || p.Key == keys.SetOf(name) || keys.SetOf(p.Key) == name {
-			list = append(list, p)
-		}
-	}
-	return list
-}
-
-// look compares the agent and its keys with what they were, and acts on what
-// changed.
-func (b *Broker) look(ctx context.Context) error {
-	status, err := b.Agent.Status(ctx)
+// compare compares the agent and its keys with the last look, and acts on changes.
+func (w *agentWatch) compare(ctx context.Context) error {
+	status, err := w.agent.Status(ctx)
 	if err != nil {
 		return err
 	}
-	list, err := b.Agent.Keys(ctx, false)
+	list, err := w.agent.Keys(ctx, false)
 	if err != nil {
 		return err
 	}
-	now := time.Now()
-	after := snapshot(list, b.uid)
-	b.keys.mu.Lock()
-	before, restarted := b.keys.sets, !b.keys.started.IsZero() && !b.keys.started.Equal(status.Started)
-	b.keys.sets, b.keys.started = after, status.Started
-	b.keys.mu.Unlock()
+	now, after := time.Now(), snapshot(list, w.uid)
+	before, restarted := w.keys.replace(status.Started, after)
 	for set, old := range before {
 		switch compare(old, after[set], now) {
 		case gone:
-			b.dropKey(set, "a key is gone or is another one")
-		case locked: // nobody listened when the agent announced it
-			b.dropKey(set, "locked")
+			w.issued.dropKey(set, "a key is gone or is another one")
+		case locked: // the event was missed
+			w.issued.dropKey(set, "locked")
 		case lapsed:
-			b.retire(set, "a key is not unlocked any more")
+			w.issued.retireKey(set, "a key is not unlocked any more")
 		case renewed:
-			b.retire(set, "the key of a profile was renewed")
+			w.issued.retireKey(set, "the key of a profile was renewed")
 		}
 	}
 	if restarted {
-		b.agentRestarted(ctx, after)
+		w.restarted(ctx, after)
 	}
 	return nil
 }
 
-// retire has new requests make a fresh handshake; what is open goes on.
-func (b *Broker) retire(set, why string) {
-	for _, p := range b.profilesOf(set) {
-		b.Log.Info("connections are retired", "profile", p.Name, "key", set, "reason", why)
-		b.pools.Retire(p.Name, nil)
-	}
-}
-
-// agentRestarted acts on what an agent forgets when it ends, and on what it may
-// have been told anew: PINs have to be given again, and its policy is perhaps
-// another one.
-func (b *Broker) agentRestarted(ctx context.Context, sets map[string]map[string]keyBefore) {
-	b.Log.Info("the agent was restarted")
-	for set, generations := range sets {
+// restarted acts on a restart of the agent: it has forgotten the PINs, and may have
+// another policy.
+func (w *agentWatch) restarted(ctx context.Context, all sets) {
+	w.log.Info("the agent was restarted")
+	for set, generations := range all {
 		names := make([]string, 0, len(generations))
 		for name, k := range generations {
 			names = append(names, name)
 			if k.pin {
-				b.dropKey(name, "the agent was restarted")
+				w.issued.dropKey(name, "the agent was restarted")
 			}
 		}
-		if len(b.profilesOf(set)) == 0 {
+		if len(w.issued.profilesOf(set)) == 0 {
 			continue
 		}
 		slices.Sort(names)
-		d, err := b.Agent.CheckPolicy(ctx, agentwire.CheckPolicyParameters{UID: b.uid, Key: names[0], Operation: "sign-tls-client"})
+		d, err := w.agent.CheckPolicy(ctx, agentwire.CheckPolicyParameters{UID: w.uid, Key: names[0], Operation: "sign-tls-client"})
 		if err == nil && !d.Allowed {
-			b.dropKey(set, "the agent's policy changed")
+			w.issued.dropKey(set, "the agent's policy changed")
 		}
 	}
 }

@@ -13,14 +13,14 @@ import (
 func TestCompare(t *testing.T) {
 	now := time.Now()
 	later, past := now.Add(time.Hour), now.Add(-time.Hour)
-	k := func(public, leaf string, until time.Time) keyBefore {
-		return keyBefore{public: []byte(public), leaf: []byte(leaf), until: until}
+	k := func(public, leaf string, until time.Time) keyState {
+		return keyState{public: []byte(public), leaf: []byte(leaf), expires: until}
 	}
 	faulty := k("a", "1", later)
 	faulty.fault = true
 	open, was := k("a", "1", later), k("a", "1", later)
 	open.unlocked, was.unlocked = later, past
-	type set = map[string]keyBefore
+	type set = map[string]keyState
 	for name, test := range map[string]struct {
 		before, after set
 		want          change
@@ -59,14 +59,15 @@ func TestWhoseKeyIsWatched(t *testing.T) {
 			t.Errorf("%s: the key of the %s is watched", name, k.public)
 		}
 	}
-	b := &Broker{shelf: &shelf{profiles: map[string]*profile.Profile{
+	c := &profileCache{profiles: map[string]*profile.Profile{
 		"set": {Name: "set", Key: "k"}, "one": {Name: "one", Key: "k.1"}, "other": {Name: "other", Key: "l"},
-	}}}
-	b.shelf.dir = t.TempDir()
-	b.shelf.stamps, b.shelf.read = b.shelf.stampAll(), time.Now()
+	}}
+	c.dir = t.TempDir()
+	c.stamps, c.read = c.stampAll(), time.Now()
+	issued := &issued{profiles: c}
 	for name, want := range map[string]string{"k": "one set", "k.1": "one set", "k.2": "set", "l": "other", "l.1": "other", "": "one other set", "m": ""} {
 		var got []string
-		for _, p := range b.profilesOf(name) {
+		for _, p := range issued.profilesOf(name) {
 			got = append(got, p.Name)
 		}
 		slices.Sort(got)

@@ -8,7 +8,7 @@ import (
 	"holdfast/internal/agentwire"
 )
 
-func TestTouchesWanted(t *testing.T) {
+func TestTouches(t *testing.T) {
 	var waiting touches
 	for _, step := range []struct{ key, state, set, want string }{
 		{"alice.2", "wanted", "alice", "alice.2"},
@@ -19,15 +19,15 @@ func TestTouchesWanted(t *testing.T) {
 		{"alice.2", "done", "bob", "bob"},
 		{"bob", "done", "bob", ""},
 	} {
-		waiting.heard(step.key, step.state)
-		if got := waiting.wanted(step.set); got != step.want {
+		waiting.set(step.key, step.state == "wanted")
+		if got := waiting.of(step.set); got != step.want {
 			t.Errorf("%s %s: %q waits for %q, want %q", step.key, step.state, step.set, got, step.want)
 		}
 	}
-	waiting.heard("alice", "wanted")
-	waiting.forget()
-	if got := waiting.wanted("alice"); got != "" {
-		t.Errorf("nobody listens any more, and %q waits", got)
+	waiting.set("alice", true)
+	waiting.clear()
+	if got := waiting.of("alice"); got != "" {
+		t.Errorf("the agent is not watched any more, and %q waits", got)
 	}
 }
 
@@ -48,15 +48,15 @@ func TestAlone(t *testing.T) {
 		"a yes once":          {agentwire.Key{Confirm: confirm("once")}, false},
 	} {
 		test.key.Name = "k.1"
-		b := &Broker{}
-		b.keys.sets = snapshot([]agentwire.Key{{Name: "k", Created: time.Now()}, test.key}, 0)
+		var known agentKeys
+		known.sets = snapshot([]agentwire.Key{{Name: "k", Created: time.Now()}, test.key}, 0)
 		for profiled, want := range map[string]bool{"k": test.want, "k.1": test.want, "k.2": false, "other": false} {
 			p := &profile.Profile{Key: profiled}
-			if got := b.alone(p); got != want {
+			if got := known.alone(p); got != want {
 				t.Errorf("%s: a profile with key %s: got %v, want %v", name, profiled, got, want)
 			}
 			refused := want && test.key.Confirm != nil // a touch is for one signature, not for one process
-			if err := b.mayShare(p); (err != nil) != refused {
+			if err := known.mayShare(p); (err != nil) != refused {
 				t.Errorf("%s: minting with key %s: %v, refused: %v", name, profiled, err, refused)
 			}
 		}

@@ -14,7 +14,7 @@ import (
 
 // A bench is a directory of profiles and the names of those that changed.
 type bench struct {
-	*shelf
+	*profileCache
 	t       *testing.T
 	changed []string
 	ca      string
@@ -22,7 +22,7 @@ type bench struct {
 
 func newBench(t *testing.T) *bench {
 	b := &bench{t: t, ca: string(clienttest.NewCA(t).PEM)}
-	b.shelf = newShelf(t.TempDir(), func(name string) { b.changed = append(b.changed, name) })
+	b.profileCache = newProfileCache(t.TempDir(), func(name string) { b.changed = append(b.changed, name) })
 	return b
 }
 
@@ -41,7 +41,7 @@ func (b *bench) server(name string) string {
 	return ""
 }
 
-func TestShelfSeesEveryChange(t *testing.T) {
+func TestProfileCacheSeesEveryChange(t *testing.T) {
 	b := newBench(t)
 	if b.server("prod") != "" {
 		t.Error("an empty directory has a profile")
@@ -66,7 +66,7 @@ func TestShelfSeesEveryChange(t *testing.T) {
 
 // The same size, in place, and at once: only the time tells, and two changes may
 // have the same.
-func TestShelfSeesAnEditInPlace(t *testing.T) {
+func TestProfileCacheSeesAnEditInPlace(t *testing.T) {
 	b := newBench(t)
 	b.write("prod", "https://one:6443")
 	path := filepath.Join(b.dir, "prod.yaml")
@@ -94,7 +94,7 @@ func TestShelfSeesAnEditInPlace(t *testing.T) {
 
 // Two changes within a tick of the file system's clock look the same: what had
 // just changed when it was read is read once more.
-func TestShelfReadsTwiceWhatHadJustChanged(t *testing.T) {
+func TestProfileCacheReadsTwiceWhatHadJustChanged(t *testing.T) {
 	b := newBench(t)
 	b.write("prod", "https://one:6443")
 	b.get("prod")
@@ -109,7 +109,7 @@ func TestShelfReadsTwiceWhatHadJustChanged(t *testing.T) {
 	}
 }
 
-func TestShelfKeepsTheProfileOfBefore(t *testing.T) {
+func TestProfileCacheKeepsThePreviousProfile(t *testing.T) {
 	b := newBench(t)
 	b.write("prod", "https://one:6443")
 	b.get("prod")

@@ -12,11 +12,11 @@ import (
 	"holdfast/client/profile"
 )
 
-// A shelf holds the profiles, as they were when the directory was read last. It
-// looks whether it changed whenever somebody asks, which costs two system calls.
-type shelf struct {
+// A profileCache holds the profiles of a directory, and reads it again when it has
+// changed: each use checks that, with two system calls.
+type profileCache struct {
 	dir     string
-	changed func(name string) // called for a profile that is another one now, or gone
+	changed func(name string) // called for a profile that has changed or is gone
 
 	reading sync.Mutex // held while the directory is read: one at a time
 
@@ -24,7 +24,7 @@ type shelf struct {
 	stamps   map[string]stamp
 	read     time.Time
 	profiles map[string]*profile.Profile
-	faults   map[string]error // of files; the profile of before stays in use
+	faults   map[string]error // of files; the previous profile stays in use
 	broken   error            // of the directory
 }
 
@@ -38,7 +38,7 @@ type stamp struct {
 func stampOf(path string) stamp {
 	var st unix.Stat_t
 	if err := unix.Stat(path, &st); err != nil {
-		return stamp{} // what is missing looks like nothing else
+		return stamp{} // a missing file's stamp equals no other
 	}
 	return stamp{st.Dev, st.Ino, st.Size, st.Mtim, st.Ctim}
 }
@@ -47,14 +47,14 @@ func stampOf(path string) stamp {
 // systems take theirs from the kernel's tick.
 const settling = 50 * time.Millisecond
 
-func newShelf(dir string, changed func(string)) *shelf {
-	s := &shelf{dir: dir, changed: changed}
+func newProfileCache(dir string, changed func(string)) *profileCache {
+	s := &profileCache{dir: dir, changed: changed}
 	s.reload()
 	return s
 }
 
 // get returns a profile as it is now.
-func (s *shelf) get(name string) (*profile.Profile, bool) {
+func (s *profileCache) get(name string) (*profile.Profile, bool) {
 	if s.stale(name) {
 		s.reload()
 	}
@@ -65,7 +65,7 @@ func (s *shelf) get(name string) (*profile.Profile, bool) {
 }
 
 // fault returns why the file of a profile cannot be used.
-func (s *shelf) fault(name string) error {
+func (s *profileCache) fault(name string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.faults[name]
@@ -73,7 +73,7 @@ func (s *shelf) fault(name string) error {
 
 // list returns every profile, the faults of files by name, and that of the
 // directory.
-func (s *shelf) list() (map[string]*profile.Profile, map[string]error, error) {
+func (s *profileCache) list() (map[string]*profile.Profile, map[string]error, error) {
 	if s.stale("") {
 		s.reload()
 	}
@@ -84,7 +84,7 @@ func (s *shelf) list() (map[string]*profile.Profile, map[string]error, error) {
 
 // stale reports whether the directory, or the file of the named profile, or of any
 // when name is empty, has changed since it was read.
-func (s *shelf) stale(name string) bool {
+func (s *profileCache) stale(name string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if stampOf(s.dir) != s.stamps[""] {
@@ -103,10 +103,10 @@ func (s *shelf) stale(name string) bool {
 
 // unsettled reports whether something had changed so shortly before it was read
 // that a change after it could look the same. The caller holds mu.
-func (s *shelf) unsettled() bool {
+func (s *profileCache) unsettled() bool {
 	since := time.Since(s.read)
 	if since < settling {
-		return false // it is looked at again later
+		return false // a later call reads it again
 	}
 	for _, st := range s.stamps {
 		if before := s.read.Sub(time.Unix(st.status.Unix())); before < settling {
@@ -116,11 +116,11 @@ func (s *shelf) unsettled() bool {
 	return false
 }
 
-func (s *shelf) file(name string) string { return filepath.Join(s.dir, name+".yaml") }
+func (s *profileCache) file(name string) string { return filepath.Join(s.dir, name+".yaml") }
 
-// reload reads the directory again. A file with a fault leaves the profile of
-// before in use; a directory that cannot be read leaves all.
-func (s *shelf) reload() {
+// reload reads the directory again. A file with a fault leaves the previous
+// profile in use; a directory that cannot be read leaves all.
+func (s *profileCache) reload() {
 	s.reading.Lock()
 	defer s.reading.Unlock()
 	now, stamps := time.Now(), s.stampAll()
@@ -148,9 +148,9 @@ func (s *shelf) reload() {
 
 // stampAll is called before the files are read, so that a change in between is
 // seen the next time.
-func (s *shelf) stampAll() map[string]stamp {
+func (s *profileCache) stampAll() map[string]stamp {
 	stamps := map[string]stamp{"": stampOf(s.dir)}
-	entries, _ := os.ReadDir(s.dir) // what is wrong with it, Load says
+	entries, _ := os.ReadDir(s.dir) // profile.Load returns the error
 	for _, e := range entries {
 		if ext := filepath.Ext(e.Name()); ext == ".yaml" {
 			name := e.Name()[:len(e.Name())-len(ext)]

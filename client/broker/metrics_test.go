@@ -7,7 +7,7 @@ import (
 	"holdfast/internal/metrics"
 )
 
-func TestDisclose(t *testing.T) {
+func TestRedactProfiles(t *testing.T) {
 	r := metrics.New()
 	sent := r.Counter("sent_total", "Sent.", "profile", "outcome")
 	took := r.Histogram("took_seconds", "Took.", []float64{1, 10}, "profile")
@@ -19,7 +19,7 @@ func TestDisclose(t *testing.T) {
 		took.Observe(float64(i*4), name)
 	}
 	samples := map[string][]metrics.Sample{}
-	for _, m := range disclose(r.Snapshot(), func(name string) bool { return name == "mine" }) {
+	for _, m := range redactProfiles(r.Snapshot(), func(name string) bool { return name == "mine" }) {
 		samples[m.Name] = m.Samples
 	}
 	want := map[string][]metrics.Sample{
@@ -38,7 +38,7 @@ func TestDisclose(t *testing.T) {
 			t.Errorf("%s: got %+v\nwant %+v", name, samples[name], w)
 		}
 	}
-	if again := disclose(r.Snapshot(), func(string) bool { return true }); !reflect.DeepEqual(again, r.Snapshot()) {
-		t.Error("who may know all of it sees something else")
+	if again := redactProfiles(r.Snapshot(), func(string) bool { return true }); !reflect.DeepEqual(again, r.Snapshot()) {
+		t.Error("a caller that knows every profile sees something else")
 	}
 }
