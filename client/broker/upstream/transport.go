@@ -14,20 +14,17 @@ type transport struct {
 	pools   *Pools
 	caller  ticket.Process
 	id      identity
-	single  bool // a connection for each request
+	single  bool // a connection for each request, which is sent once
 	upgrade bool
 	afresh  bool // each connection takes a signature
 }
 
 var _ http.RoundTripper = (*transport)(nil)
 
-// maxTries bounds how often a request is sent that the server refuses unseen.
-const maxTries = 5
-
-// RoundTrip implements [http.RoundTripper].
+// RoundTrip implements [http.RoundTripper]. It sends a request at most twice.
 func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	begun := time.Now()
-	for try := 1; ; try++ {
+	for first := true; ; first = false {
 		p, c, err := t.connection(r.Context())
 		if err != nil {
 			closeBody(r)
@@ -38,7 +35,7 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		if err == nil {
 			return answer, nil
 		}
-		if try < maxTries && resendable(r, err, worked, try == 1) {
+		if first && !t.single && resendable(r, err, worked) {
 			if again, ok := rewind(r); ok {
 				r = again
 				continue
@@ -51,9 +48,9 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 }
 
-// connection returns a connection with room for one request. A pool that is
-// retired meanwhile is left for the next. One that is dropped takes with it who
-// waits: what let them in may hold no more.
+// connection returns a connection with room for one request. When its pool is retired
+// meanwhile, the request goes to the next pool. When its pool is dropped, the request
+// fails: the reason to let it in may have ended.
 func (t *transport) connection(ctx context.Context) (*pool, *conn, error) {
 	for {
 		p, err := t.pools.pool(t.id)
@@ -123,12 +120,11 @@ type refusedError struct{ err error }
 func (e *refusedError) Error() string { return e.err.Error() }
 func (e *refusedError) Unwrap() error { return e.err }
 
-// resendable reports whether r may be sent again after err. The server has said
-// that it did nothing, or the connection had worked before and was gone before it
-// took the request, or it was and the method may be repeated. A connection on which
-// the server never said anything may have been refused: no further signature is
-// spent on that.
-func resendable(r *http.Request, err error, worked, first bool) bool {
+// resendable reports whether r may be sent again after err: the server has said that
+// it did nothing, or a connection that had worked before took no more requests, or it
+// was lost and the method may be repeated. Where the server never answered on the
+// connection, it may have rejected the certificate: no further signature is spent.
+func resendable(r *http.Request, err error, worked bool) bool {
 	var refused streamError
 	const refusedStream = 7 // RFC 9113, section 7
 	switch {
@@ -136,7 +132,7 @@ func resendable(r *http.Request, err error, worked, first bool) bool {
 		return false
 	case errors.As(err, &refused) && refused.Code == refusedStream:
 		return true
-	case !worked || !first:
+	case !worked:
 		return false
 	}
 	switch r.Method {

@@ -80,13 +80,13 @@ func New(o Options) *Pools {
 // takes the request's Accept-Encoding away, which is what a client with that
 // setting would not have sent.
 //
-// A request that failed is not sent again, but for what [net/http.Transport] does
-// too, as far as its body can be had again (GetBody, or none): one that the server
-// refuses unseen (RFC 9113, section 8.7), and once, on a connection that had worked
-// before and turns out to be gone, one that the server cannot have acted on, or
-// whose method may be repeated (RFC 9110, section 9.2.2).
+// A request that failed is sent once more, as [net/http.Transport] does, where its
+// body can be read again (GetBody, or none), its connection is shared, and the server
+// refused it unprocessed (RFC 9113, section 8.7), or the connection had worked before
+// and was lost, and the server cannot have acted on the request or its method may be
+// repeated (RFC 9110, section 9.2.2).
 //
-// There is no limit on how long an answer may take: that is the request's context.
+// The time that an answer may take is limited by the request's context alone.
 func (p *Pools) Transport(caller ticket.Process, prof *profile.Profile) http.RoundTripper {
 	return &transport{pools: p, caller: caller, id: identify(caller.UID, prof), single: p.eachSigned(prof)}
 }
