@@ -10,7 +10,7 @@ import (
 	"holdfast/internal/metrics"
 )
 
-// counts is what GetMetrics has of the broker itself.
+// counts holds the metrics of the broker itself.
 type counts struct {
 	answers   *metrics.Counter
 	refused   *metrics.Counter
@@ -36,8 +36,8 @@ func newCounts(r *metrics.Registry) counts {
 	}
 }
 
-// answer counts an answer. A mode that does not exist is the caller's word and has
-// no place in a label.
+// answer counts an answer. A mode that does not exist is the caller's text and must not
+// become a label.
 func (c counts) answer(code, mode string) {
 	if operation(mode) == "" {
 		mode = metrics.Other
@@ -52,8 +52,8 @@ func (c counts) given(uid uint32, profile, mode string, credential brokerwire.Cr
 	}
 }
 
-// lifetimes remembers the last credential that each user was given: when it ends,
-// and of a certificate since when it is valid. It keeps no secret.
+// lifetimes holds the last credential that each user was given: its end, and the
+// beginning of a certificate. It keeps no secret.
 type lifetimes struct {
 	mu   sync.Mutex
 	last map[given]credential
@@ -71,14 +71,13 @@ type credential struct {
 	until       time.Time
 }
 
-// Credentials that nobody has asked for in so long after their end are forgotten,
-// and there are so many at most.
+// A credential is removed forgetAfter its end, and there are maxLifetimes at most.
 const (
-	forgetAfter   = time.Hour
-	mostLifetimes = 4096
+	forgetAfter  = time.Hour
+	maxLifetimes = 4096
 )
 
-// note returns the age of the certificate that this one takes the place of.
+// note returns the age of the certificate that this one replaces.
 func (l *lifetimes) note(who given, c brokerwire.Credential, now time.Time) (age time.Duration, rotated bool) {
 	next := credential{until: c.ExpirationTimestamp}
 	if block, _ := pem.Decode([]byte(c.ClientCertificateData)); block != nil {
@@ -90,7 +89,7 @@ func (l *lifetimes) note(who given, c brokerwire.Credential, now time.Time) (age
 	defer l.mu.Unlock()
 	l.forget(now)
 	before, known := l.last[who]
-	if known || len(l.last) < mostLifetimes {
+	if known || len(l.last) < maxLifetimes {
 		l.last[who] = next
 	}
 	if before.certificate == "" || before.certificate == next.certificate {
@@ -108,7 +107,7 @@ func (l *lifetimes) forget(now time.Time) {
 	}
 }
 
-// show sets the gauge to the shortest time that a credential of each mode has.
+// show sets the gauge to the shortest remaining lifetime of each mode.
 func (l *lifetimes) show(ttl *metrics.Gauge) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

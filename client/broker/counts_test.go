@@ -112,10 +112,10 @@ func TestShortestTTL(t *testing.T) {
 	if got := sample(t, r, "holdfast_broker_shortest_ttl_seconds", "mode", "token").Value; got < 50 || got > 60 {
 		t.Errorf("got %v, want 60", got)
 	}
-	for i := range 2 * mostLifetimes {
+	for i := range 2 * maxLifetimes {
 		c.given(uint32(i), "p", "token", brokerwire.Credential{ExpirationTimestamp: now.Add(time.Hour)})
 	}
-	if n := len(c.lifetimes.last); n > mostLifetimes {
+	if n := len(c.lifetimes.last); n > maxLifetimes {
 		t.Errorf("%d are remembered", n)
 	}
 }

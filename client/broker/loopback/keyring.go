@@ -12,7 +12,7 @@ import (
 	"holdfast/internal/keyring"
 )
 
-// Keyring keeps secrets for a desktop's person. A [*keyring.Keyring] is one.
+// Keyring keeps secrets for a desktop's user. A [*keyring.Keyring] is one.
 type Keyring interface {
 	Get(ctx context.Context, name string) ([]byte, error)
 	Set(ctx context.Context, name string, secret []byte) error
@@ -48,20 +48,20 @@ func (o Options) toKeyring(ctx context.Context, kept state, secret []byte) bool 
 	return err == nil
 }
 
-// fromKeyring returns the key. Errors say how a person gets it back.
+// fromKeyring returns the key. Errors say how the user gets it back.
 func (o Options) fromKeyring(ctx context.Context, kept state) ([]byte, error) {
 	if o.Keyring == nil {
-		return nil, o.unanswered(keyring.ErrNoService)
+		return nil, o.keyringError(keyring.ErrNoService)
 	}
 	secret, err := o.Keyring.Get(ctx, keyringName(kept.Certificate))
 	if err != nil {
-		return nil, o.unanswered(err)
+		return nil, o.keyringError(err)
 	}
 	return secret, nil
 }
 
-// unanswered is the error for a keyring that did not give back the key.
-func (o Options) unanswered(err error) error {
+// keyringError is the error for a keyring that did not give back the key.
+func (o Options) keyringError(err error) error {
 	anew := "; if it is gone for good, remove " + filepath.Join(o.State, stateFile) + ": another key is made, and kubeconfigs have to be written again"
 	e := &fault.Error{
 		Kind: fault.DeviceFailed, Message: "the proxy's key is in the desktop's keyring, which did not give it back",
@@ -84,9 +84,9 @@ func (o Options) unanswered(err error) error {
 	return e
 }
 
-// settle moves the key from the file to a better place, when it may be there and
-// there is one now, and returns what is kept then. The key is in one of the two, or in
-// both, at every moment.
+// settle moves the key from the file to a better place, if that is allowed and there is
+// one now, and returns the new state. At every moment the key is in one of the two
+// places, or in both.
 func (o Options) settle(ctx context.Context, kept state, secret []byte) state {
 	if kept.Key == keptInFile {
 		kept = o.move(ctx, kept, secret)

@@ -1,18 +1,17 @@
-// Package loopback is who the broker's proxy is on the loopback interface: an
-// address, a certificate that kubeconfigs pin, and its private key. The agent's
-// device seals the key. Where there is no such device it is in the desktop's
-// keyring, when that is unlocked, and else in a file, which guards loopback against
-// other users and nobody else.
+// Package loopback holds the identity of the broker's proxy on the loopback interface:
+// an address, a certificate that kubeconfigs pin, and its private key. The agent's
+// device seals the key. Where there is no such device, the key is in the desktop's
+// keyring when that is unlocked, and else in a file, which protects loopback against
+// other users only.
 //
-// Start at [Open]. What it keeps is in loopback.json in the broker's state
-// directory, and is written whole or not at all.
+// Start at [Open]. The state is in loopback.json in the broker's state directory, and
+// is written whole or not at all.
 //
-// Kubeconfigs pin the certificate, so that another key breaks every one of them. A
-// key that is in a keyring is therefore waited for and never replaced, not even
-// when an unlocked keyring does not have it: another desktop's answers under the
-// same name. The error says what to do. A key in a file is moved to the device or
-// to the keyring as soon as there is one when the broker starts; the file goes when
-// they have given the key back.
+// Kubeconfigs pin the certificate, so another key breaks every one of them. A key in a
+// keyring is therefore never replaced, not even when an unlocked keyring does not have
+// it: another desktop's keyring may answer under the same name. The error says what to
+// do. When the broker starts, a key in a file is moved to the device or to the keyring
+// if there is one, and the file is removed when the key was read back from there.
 //
 // The key is in the process's memory while the broker runs. The seal keeps it from
 // being copied with the disk, and so does a keyring with a good password; every
@@ -48,7 +47,7 @@ type Sealer interface {
 	Unseal(ctx context.Context, name string) ([]byte, error)
 }
 
-// Options is what Open needs.
+// Options configures Open.
 type Options struct {
 	State   string // a directory of this uid alone
 	Sealer  Sealer
@@ -57,7 +56,7 @@ type Options struct {
 	Log     *slog.Logger // slog's default when nil
 }
 
-// Identity is who the proxy is.
+// Identity is the proxy's identity.
 type Identity struct {
 	Certificate tls.Certificate
 	PEM         string    // the certificate, for kubeconfigs
@@ -66,10 +65,10 @@ type Identity struct {
 	Replaced    time.Time // when it took the place of one that was lost; zero when it is the first
 }
 
-// Open returns the identity that is kept in the state directory, and makes one
-// when there is none, or when the device will never give back the key. Other
-// errors change nothing: an agent that cannot be reached now has the key later, and
-// so has a keyring that is locked ([fault.PINRequired]) or not there
+// Open returns the identity that is kept in the state directory, and makes one when
+// there is none, or when the device will never return the key. Other errors change
+// nothing: an agent that cannot be reached now has the key later, and so has a
+// keyring that is locked ([fault.PINRequired]) or not there
 // ([fault.DeviceAbsent]).
 func Open(ctx context.Context, o Options) (*Identity, error) {
 	if o.Log == nil {
@@ -120,8 +119,8 @@ func (o Options) secret(ctx context.Context, kept state) ([]byte, error) {
 	return o.Sealer.Unseal(ctx, SealedName)
 }
 
-// lost reports whether the key will never be given back, by device or file; of one
-// in a keyring nobody can say so. The agent says denied for a secret that is missing
+// lost reports whether device or file will never return the key; for a keyring that
+// cannot be known. The agent says denied for a secret that is missing
 // and for one that policy forbids: [Options.replace] finds out which.
 func lost(err error) bool {
 	switch fault.KindOf(err) {
@@ -146,8 +145,8 @@ func (o Options) replace(ctx context.Context, kept state, why error) (*Identity,
 	return i, nil
 }
 
-// make makes a key and a certificate, and keeps first the one and then the other:
-// a certificate whose key is nowhere would be of no use.
+// make makes a key and a certificate, and stores the key first: a certificate without
+// its key would be of no use.
 func (o Options) make(ctx context.Context, kept state, over bool) (*Identity, error) {
 	secret, certificate, err := generate()
 	if err != nil {
@@ -172,8 +171,8 @@ func (o Options) make(ctx context.Context, kept state, over bool) (*Identity, er
 	return o.identity(kept, pair), nil
 }
 
-// protect puts the key where it is better kept than in a file, and returns where
-// that is; keptInFile when there is no such place, or a file is wanted.
+// protect stores the key in a better place than a file, and returns the place;
+// keptInFile when there is none, or a file is wanted.
 func (o Options) protect(ctx context.Context, kept state, secret []byte, over bool) (string, error) {
 	if o.KeyFile {
 		return keptInFile, nil
@@ -199,7 +198,7 @@ func (o Options) identity(kept state, pair tls.Certificate) *Identity {
 	return i
 }
 
-// where says to people where a key is kept.
+// where returns the place of a key, for users.
 func where(dir, key string) string {
 	switch key {
 	case keptInFile:

@@ -9,8 +9,8 @@ import (
 )
 
 // notBefore returns when a token begins to be valid, as it says itself (RFC 7519,
-// section 4.1.5), and the zero time when it does not say so or is no JWT. Nobody
-// has verified what it says: it can make the broker refuse, and nothing else.
+// section 4.1.5), and the zero time when it does not say so or is no JWT. The claim is
+// not verified: it can only make the broker reject the token.
 func notBefore(token string) time.Time {
 	parts := strings.Split(token, ".")
 	if len(parts) != 3 {

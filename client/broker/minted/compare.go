@@ -16,10 +16,9 @@ import (
 	"holdfast/internal/fault"
 )
 
-// admit returns nil when the profile has the mode, and what the client says of its
-// cluster is what the profile says. A kubeconfig names a profile and a server: one
-// that somebody else wrote may name a good profile and a server of theirs, which
-// would be sent the credential.
+// admit returns nil when the profile has the mode, and the client's cluster is the
+// profile's. A kubeconfig names a profile and a server: an attacker's kubeconfig may
+// name a good profile and the attacker's server, which would be sent the credential.
 func admit(r Request) error {
 	if r.Mode != brokerwire.ModeCertificate && r.Mode != brokerwire.ModeToken {
 		return &fault.Error{Kind: fault.BadRequest, Message: fmt.Sprintf("mode %.20q mints nothing", r.Mode), Hint: "certificate and token do"}

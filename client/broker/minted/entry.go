@@ -13,8 +13,7 @@ import (
 	"holdfast/internal/fault"
 )
 
-// identity is for whom and for what a credential is: a profile that changed is
-// another one.
+// identity is the key of a credential. A changed profile has another identity.
 type identity struct {
 	uid     uint32
 	unit    string
@@ -28,22 +27,21 @@ func identify(r Request) identity {
 	return identity{r.Holder.UID, r.Holder.Unit, r.Profile.Name, sha256.Sum256(content), r.Mode}
 }
 
-// entry is what the mint knows for one identity. Its members are guarded by the
-// Mint's lock.
+// entry is the state of one identity. The Mint's lock guards its members.
 type entry struct {
 	id      identity
 	profile *profile.Profile
-	holder  ticket.Process // who asked last
+	holder  ticket.Process // of the last caller
 	used    time.Time
 	timer   *time.Timer // of the next thing to do; see tick
 
-	held    *held   // what is handed out; nil for nothing
-	minting *flight // what will be
+	held    *held   // the credential that is handed out; may be nil
+	minting *flight // the mint in progress; may be nil
 
 	failures int // in a row
 	retry    time.Time
 	failure  *fault.Error
-	refused  [sha256.Size]byte // what the cluster refused last
+	refused  [sha256.Size]byte // fingerprint of the credential that the cluster refused last
 	refusals int               // since it accepted one
 }
 
@@ -51,35 +49,35 @@ type entry struct {
 type held struct {
 	*credential
 	made, renew, stop time.Time
-	given             map[process]struct{} // to whom
-	wanted            bool                 // by somebody, since it was made
+	given             map[process]struct{} // the processes that have it
+	wanted            bool                 // given to a caller since it was made
 
 	probed  time.Time
 	probing *flight
 }
 
-// process tells who asks again.
+// process identifies a process that asks again.
 type process struct {
 	pid   int32
 	start uint64
 }
 
-// givenTo bounds how many processes are known to have a credential; further ones
-// are not asked about.
-const givenTo = 4096
+// maxGiven bounds how many processes are known to have a credential; a further process
+// that asks again causes no probe.
+const maxGiven = 4096
 
 // probeEvery is how often a cluster is asked about one credential at most.
 const probeEvery = 5 * time.Second
 
-// flight is something under way that any number of callers wait for.
+// flight is a mint or probe in progress that any number of callers wait for.
 type flight struct {
 	done   chan struct{}
 	err    error // set before done is closed
 	cancel func()
 }
 
-// next returns the credential for r, or what to wait for before it is asked again,
-// or an error. First is false when the caller has waited already.
+// next returns the credential for r, or a flight to wait for before the next call, or
+// an error. First is false when the caller has waited already.
 func (m *Mint) next(r Request, begun time.Time, first bool) (brokerwire.Credential, *flight, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -113,7 +111,7 @@ func (m *Mint) next(r Request, begun time.Time, first bool) (brokerwire.Credenti
 func (m *Mint) give(e *entry, r Request, now time.Time) brokerwire.Credential {
 	h := e.held
 	h.wanted = true
-	if who := (process{r.Holder.PID, r.Holder.Start}); len(h.given) < givenTo {
+	if who := (process{r.Holder.PID, r.Holder.Start}); len(h.given) < maxGiven {
 		h.given[who] = struct{}{}
 	}
 	if !now.Before(h.renew) && e.minting == nil && !now.Before(e.retry) {
@@ -123,8 +121,8 @@ func (m *Mint) give(e *entry, r Request, now time.Time) brokerwire.Credential {
 	return h.wire
 }
 
-// suspect returns what asks the cluster about the credential, when r makes one
-// wonder. Only what was made before the caller asked can have been refused.
+// suspect returns a probe of the credential when r shows that it may have been refused.
+// Only a credential from before the call can have been.
 func (m *Mint) suspect(e *entry, r Request, begun, now time.Time) *flight {
 	h := e.held
 	_, again := h.given[process{r.Holder.PID, r.Holder.Start}]
@@ -137,28 +135,26 @@ func (m *Mint) suspect(e *entry, r Request, begun, now time.Time) *flight {
 	return h.probing
 }
 
-// The pauses after failures: each the double of the one before, the same for all
-// who ask.
+// The backoff after failures doubles, and is the same for all callers.
 const (
-	firstPause = time.Second
-	lastPause  = 30 * time.Second
+	minBackoff = time.Second
+	maxBackoff = 30 * time.Second
 )
 
-// fail remembers a failure. The pause varies, so that brokers that failed together
-// do not try again together.
+// fail notes a failure. The backoff varies, so that brokers that failed together do
+// not try again together.
 func (e *entry) fail(err *fault.Error, now time.Time) {
-	pause := min(firstPause<<min(e.failures, 10), lastPause)
-	pause -= rand.N(pause / 5)
-	pause = min(max(pause, err.RetryAfter), lastPause)
+	backoff := min(minBackoff<<min(e.failures, 10), maxBackoff)
+	backoff -= rand.N(backoff / 5)
+	backoff = min(max(backoff, err.RetryAfter), maxBackoff)
 	e.failures++
-	e.failure, e.retry = err, now.Add(pause)
+	e.failure, e.retry = err, now.Add(backoff)
 }
 
-// forgetFailureAfter is how long a failure is remembered after its pause, and a
-// refusal.
+// forgetFailureAfter is how long a failure or a refusal is remembered after its backoff.
 const forgetFailureAfter = time.Minute
 
-// schedule sets the timer for the next thing to do. The lock is held.
+// schedule sets the timer for the next tick. The lock is held.
 func (m *Mint) schedule(e *entry, now time.Time) {
 	at := e.retry.Add(forgetFailureAfter)
 	if h := e.held; h != nil {
@@ -182,7 +178,7 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// tick does what is due: refreshes what is wanted, and forgets what has ended.
+// tick refreshes a credential that is in use, and removes what has ended.
 func (m *Mint) tick(e *entry) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

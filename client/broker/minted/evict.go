@@ -24,8 +24,8 @@ func (m *Mint) entry(r Request) (*entry, error) {
 	return e, nil
 }
 
-// makeRoom evicts what was used longest ago when there is too much: of the uid,
-// or in all.
+// makeRoom evicts the least recently used entry when there are too many, of the uid or
+// in all.
 func (m *Mint) makeRoom(uid uint32) error {
 	own := 0
 	for id := range m.entries {
@@ -44,7 +44,7 @@ func (m *Mint) makeRoom(uid uint32) error {
 		}
 	}
 	if oldest == nil {
-		return &fault.Error{Kind: fault.Busy, Message: fmt.Sprintf("%d credentials are being obtained, and no more are at a time", len(m.entries)), Hint: "try again", RetryAfter: time.Second}
+		return &fault.Error{Kind: fault.Busy, Message: fmt.Sprintf("too many credentials are being obtained (%d)", len(m.entries)), Hint: "try again", RetryAfter: time.Second}
 	}
 	m.remove(oldest)
 	return nil

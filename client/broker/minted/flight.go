@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// start begins to mint for an entry. Nobody's going away ends it: others may wait,
-// or come. The lock is held.
+// start begins to mint for an entry. A caller that leaves does not cancel it: others
+// may wait for it. The lock is held.
 func (m *Mint) start(e *entry) {
-	ctx, cancel := context.WithTimeout(m.ctx, mintTime)
+	ctx, cancel := context.WithTimeout(m.ctx, mintTimeout)
 	f := &flight{done: make(chan struct{}), cancel: cancel}
 	e.minting = f
 	holder, prof, mode := e.holder, e.profile, e.id.mode
@@ -25,13 +25,13 @@ func (m *Mint) start(e *entry) {
 	})
 }
 
-// finish ends a mint, for everybody who waits for it.
+// finish ends a mint, for all callers that wait for it.
 func (m *Mint) finish(e *entry, f *flight, c *credential, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	defer close(f.done)
 	if m.entries[e.id] != e {
-		return // forgotten: who waits asks again
+		return // forgotten: callers that wait ask again
 	}
 	e.minting = nil
 	now := time.Now().Round(0)
@@ -60,7 +60,7 @@ const (
 	maxAhead  = 5 * time.Minute
 )
 
-// margin is how long before its end a credential is not handed out any more.
+// margin is how long before its end a credential is last handed out.
 func margin(lifetime time.Duration) time.Duration {
 	return min(max(lifetime/10, minMargin), maxMargin)
 }
@@ -72,7 +72,7 @@ func hold(c *credential, now time.Time) *held {
 	return &held{credential: c, made: now, stop: stop, renew: stop.Add(-ahead), given: map[process]struct{}{}}
 }
 
-// probe asks the cluster whom it takes the credential for. The lock is held.
+// probe asks the cluster which user the credential stands for. The lock is held.
 func (m *Mint) probe(e *entry, h *held) {
 	ctx, cancel := context.WithTimeout(m.ctx, probeEvery)
 	f := &flight{done: make(chan struct{}), cancel: cancel}
@@ -92,9 +92,9 @@ func (m *Mint) probe(e *entry, h *held) {
 	})
 }
 
-// judge acts on what the cluster said of the credential that is held. One that it
-// refuses is replaced at once; when it refuses the next too, there is a pause that
-// grows, as for a mint that fails. The lock is held.
+// judge acts on the verdict about the credential that is held. A refused one is
+// replaced at once; when the next is refused too, there is a backoff as for a mint
+// that fails. The lock is held.
 func (m *Mint) judge(e *entry, verdict string) {
 	switch verdict {
 	case verdictAccepted:
@@ -116,7 +116,7 @@ func (m *Mint) judge(e *entry, verdict string) {
 	m.schedule(e, now)
 }
 
-// fingerprint tells a credential from others.
+// fingerprint identifies a credential.
 func (c *credential) fingerprint() [sha256.Size]byte {
 	return sha256.Sum256([]byte(c.wire.Token + c.wire.ClientCertificateData))
 }

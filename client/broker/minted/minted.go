@@ -1,19 +1,18 @@
 // Package minted keeps the credentials that the broker has obtained from API
 // servers: in memory alone, bounded, one for each caller, profile and mode, made
-// once for all who ask at the same time, and refreshed before they end.
+// once for all concurrent callers, and refreshed before they end.
 //
 // Start at [Mint.Credential]. There is no way to put a credential in.
 //
-// A credential has a moment after which it is not handed out, its
-// ExpirationTimestamp: the true end less a margin of a tenth of the lifetime, at
-// least 30 s and at most 60 s. A little before that moment (a hundredth of the
-// lifetime, at least 10 s and at most 5 minutes) a new one is made in the
-// background, if anybody was given the old one since it was made. So who goes on
-// asking never waits, and after the last who asks at most one credential is made
-// that nobody uses.
+// A credential is not handed out after its ExpirationTimestamp: its true end less a
+// margin of a tenth of the lifetime, at least 30 s and at most 60 s. A little before
+// that (a hundredth of the lifetime, at least 10 s and at most 5 minutes) a new one is
+// made in the background, if the old one was given to a caller since it was made. So
+// a caller that goes on asking never waits, and after the last call at most one
+// credential is made in vain.
 //
-// Whoever may use a profile gets the credential itself; what they do with it, or
-// who copies it from them, ends with its lifetime only.
+// A caller that may use a profile gets the credential itself. The broker cannot take
+// it back: the caller, and a program that copies it, can use it until it expires.
 package minted
 
 import (
@@ -31,21 +30,21 @@ import (
 	"holdfast/internal/metrics"
 )
 
-// Options is what a Mint needs.
+// Options configures a Mint.
 type Options struct {
 	Agent   *client.Client
 	Pools   *upstream.Pools
-	Metrics *metrics.Registry // nil counts for nobody
-	Log     *slog.Logger      // nil is silent
+	Metrics *metrics.Registry // may be nil
+	Log     *slog.Logger      // may be nil
 }
 
 // The bounds of a Mint.
 const (
 	perUID = 64   // credentials of one uid
 	total  = 1024 // in all
-	// mintTime bounds one mint, whoever still waits for it: a certificate request
-	// that a person approves takes its time, and the next who ask join it.
-	mintTime = 5 * time.Minute
+	// mintTimeout bounds one mint, also when no caller waits for it any more: approval
+	// of a certificate request may take a while, and later callers join the mint.
+	mintTimeout = 5 * time.Minute
 )
 
 // A Mint obtains and keeps credentials. It is safe for concurrent use.
@@ -53,7 +52,7 @@ type Mint struct {
 	source  source
 	log     *slog.Logger
 	counts  counts
-	ctx     context.Context // of everything under way
+	ctx     context.Context // of all mints and probes
 	cancel  context.CancelFunc
 	running sync.WaitGroup
 
@@ -80,7 +79,7 @@ func newMint(s source, o Options) *Mint {
 
 // Request asks for a credential. The caller of Credential has asked the policy.
 type Request struct {
-	Holder       ticket.Process      // who will use it: the plugin's parent
+	Holder       ticket.Process      // the process that will use it: the plugin's parent
 	Profile      *profile.Profile    //
 	Mode         string              // brokerwire.ModeCertificate or brokerwire.ModeToken
 	Cluster      *brokerwire.Cluster // what the client says of its cluster; has to be the profile's
@@ -90,9 +89,9 @@ type Request struct {
 // Credential returns a credential that is valid now, the same one until its
 // renewal is due or the cluster has been seen to refuse it.
 //
-// A process that asks again for what it was given may have seen it refused; so may
-// one that says so. Then the cluster is asked, with the credential itself and at
-// most once in 5 s, whom it takes it for, and only its 401 makes a new one.
+// A process that asks again for a credential it was given may have seen it refused,
+// and so may one that says so. Then the broker asks the cluster, with the credential
+// itself and at most once in 5 s, which user it stands for. Only a 401 makes a new one.
 //
 // The error is that of ctx or a [*fault.Error]: denied when the request's cluster is
 // not the profile's or the profile does not have the mode, unsupported when nobody
@@ -119,21 +118,21 @@ func (m *Mint) Credential(ctx context.Context, r Request) (brokerwire.Credential
 				return brokerwire.Credential{}, ctx.Err()
 			}
 		}
-		if err != nil && !outlast(ctx, err, begun) {
+		if err != nil && !awaitRetry(ctx, err, begun) {
 			return brokerwire.Credential{}, err
 		}
 	}
 }
 
-// absence is how long a caller waits for a cluster or an agent that cannot be
-// reached. An API server that is being restarted is back within it.
-const absence = 5 * time.Second
+// transientWait is how long a caller waits for a cluster or an agent that cannot be
+// reached. An API server that restarts is back within it.
+const transientWait = 5 * time.Second
 
-// outlast waits for the next try after a failure that may pass by itself, if that
-// is soon enough, and reports whether it did.
-func outlast(ctx context.Context, err error, begun time.Time) bool {
+// awaitRetry waits for the next try after a transient failure, if that is soon enough,
+// and reports whether it did.
+func awaitRetry(ctx context.Context, err error, begun time.Time) bool {
 	failed, ok := fault.AsError(err)
-	if !ok || !transient(failed.Err) || time.Since(begun)+failed.RetryAfter > absence {
+	if !ok || !transient(failed.Err) || time.Since(begun)+failed.RetryAfter > transientWait {
 		return false
 	}
 	select {
@@ -145,7 +144,7 @@ func outlast(ctx context.Context, err error, begun time.Time) bool {
 }
 
 // Forget forgets the credentials of a profile (of all when it is empty), of one
-// uid or, when uid is nil, of all. What is being minted for them is given up.
+// uid or, when uid is nil, of all. Mints in progress for them are canceled.
 func (m *Mint) Forget(profile string, uid *uint32) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

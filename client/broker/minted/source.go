@@ -24,7 +24,7 @@ import (
 	"holdfast/internal/fault"
 )
 
-// source is where credentials come from. Tests of what is kept use another.
+// source obtains credentials. Tests of the cache use another one.
 type source interface {
 	obtain(ctx context.Context, holder ticket.Process, p *profile.Profile, mode string) (*credential, error)
 	probe(ctx context.Context, p *profile.Profile, c *credential) (verdict string)
@@ -45,11 +45,11 @@ type credential struct {
 	pair    *tls.Certificate // of mode certificate, to sign in with
 }
 
-// skew is by how much the clocks of cluster and broker may differ unnoticed: what
-// a token says of its beginning is rounded to seconds, and by another machine.
+// skew is the difference of the clocks of cluster and broker that is tolerated: the
+// beginning of a token is rounded to seconds, and set by another machine.
 const skew = 5 * time.Second
 
-// check refuses what is not valid now, or hardly: the clocks have to differ.
+// check rejects a credential that is not valid now, or only just: the clocks differ.
 func (c *credential) check(now time.Time) error {
 	switch {
 	case c.from.After(now.Add(skew)):
@@ -104,8 +104,8 @@ func token(ctx context.Context, api *kubernetes.Client, p *profile.Profile) (*cr
 	return &credential{wire: brokerwire.Credential{Token: t.Token}, from: notBefore(t.Token), expires: t.Expires}, nil
 }
 
-// certificate has a certificate issued for a key that it makes, with the subject of
-// the hardware key's.
+// certificate creates a key and requests a certificate for it, with the subject of the
+// hardware key's certificate.
 func (c *cluster) certificate(ctx context.Context, api *kubernetes.Client, p *profile.Profile) (*credential, error) {
 	key, err := c.agent.Current(ctx, p.Key)
 	if err != nil {
@@ -146,7 +146,7 @@ const (
 	nodesGroup = "system:nodes"
 )
 
-// requestFor returns what to ask for a subject, or why nobody would issue it.
+// requestFor returns the request for a subject, or why no signer would issue it.
 func requestFor(subject pkix.Name, p *profile.Profile) (kubernetes.CertificateRequest, error) {
 	node := profile.Node(subject.CommonName)
 	r := kubernetes.CertificateRequest{
@@ -164,7 +164,7 @@ func requestFor(subject pkix.Name, p *profile.Profile) (kubernetes.CertificateRe
 	case r.SignerName == "":
 		return r, &fault.Error{
 			Kind:    fault.Unsupported,
-			Message: fmt.Sprintf("nobody approves certificate requests of %.100q: clusters do that for nodes only, and profile %s names no signer", subject.CommonName, p.Name),
+			Message: fmt.Sprintf("no cluster approves certificate requests of %.100q by itself: that is for nodes only, and profile %s names no signer", subject.CommonName, p.Name),
 			Hint:    "use mode proxy; to let users approve requests would let them mint any identity. Where the cluster has a signer with an approver of its own, name it in the profile: certificate: {signer-name: …}",
 		}
 	case r.SignerName == nodeSigner && (!node || !slices.Equal(subject.Organization, []string{nodesGroup})):
@@ -214,7 +214,7 @@ func (c *cluster) probe(ctx context.Context, p *profile.Profile, held *credentia
 	case errors.As(err, &status) && status.Code == http.StatusUnauthorized:
 		return verdictRefused
 	case errors.As(err, &status) && status.Code == http.StatusForbidden:
-		return verdictAccepted // it knows whom it forbids
+		return verdictAccepted // it authenticated the user
 	}
 	return verdictUnknown
 }

@@ -20,9 +20,9 @@ type counts struct {
 func newCounts(r *metrics.Registry) counts {
 	return counts{
 		requests: r.Counter("holdfast_broker_proxy_requests_total",
-			"Requests that were let through, by outcome: ok, canceled, or what kept them from the API server.", "profile", "outcome"),
+			"Requests that were admitted, by outcome: ok, canceled, or why they did not reach the API server.", "profile", "outcome"),
 		refusals: r.Counter("holdfast_broker_proxy_refusals_total",
-			"Requests that were not let through, by what was wrong: ticket, owner, policy, profile, method, path, upgrade or crowded.", "reason"),
+			"Requests that were not admitted, by reason: ticket, owner, policy, profile, method, path, upgrade or crowded.", "reason"),
 		rejected: r.Counter("holdfast_broker_proxy_refused_connections_total",
 			"Connections that were closed at once: too many, or of an unknown owner.", "reason"),
 		owners: r.Counter("holdfast_broker_proxy_ownership_checks_total",

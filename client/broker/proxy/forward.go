@@ -48,11 +48,11 @@ func small() httputil.BufferPool { return &smallBuffers{} }
 // An exchange is one request on its way.
 type exchange struct {
 	*admission
-	path    string // that was asked for
+	path    string // as the client asked for it
 	upgrade bool
 	began   time.Time
 	sent    bool   // on to the API server
-	outcome string // set when it was not answered by it
+	outcome string // set when the API server did not answer
 }
 
 type exchangeKey struct{}
@@ -97,8 +97,8 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	forwarder.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), exchangeKey{}, e)))
 }
 
-// forwardable refuses requests that mean something else to a proxy, or would leave
-// the path that the profile's server has.
+// forwardable rejects requests that mean something else to a proxy, or would leave the
+// path of the profile's server.
 func forwardable(r *http.Request, prof *profile.Profile) *refusal {
 	if r.Method == http.MethodConnect {
 		return refuse(http.StatusMethodNotAllowed, "method", "it stands for a cluster's server, not for its proxy-url", "CONNECT is not for this proxy")
@@ -126,12 +126,12 @@ func carriesRequests(protocols string) bool {
 	return false
 }
 
-// refuse answers a request that does not pass.
+// refuse answers a request that is not admitted.
 func (p *Proxy) refuse(w http.ResponseWriter, r *http.Request, c *connection, refused *refusal, tooMany bool) {
 	p.counts.refused(refused)
 	level := slog.LevelInfo
 	if refused.code == http.StatusUnauthorized {
-		level = slog.LevelDebug // anybody may try: no more than a count is due
+		level = slog.LevelDebug // any process can cause these: counting them is enough
 	}
 	p.log.Log(r.Context(), level, "request refused", "uid", c.uid, "remote", c.client.String(), "code", refused.code, "reason", refused.fault.Message)
 	if tooMany {
@@ -140,8 +140,8 @@ func (p *Proxy) refuse(w http.ResponseWriter, r *http.Request, c *connection, re
 	writeStatus(w, r.URL.Path, refused)
 }
 
-// finish counts a request that was let through, whatever became of it: a client
-// that went away makes the forwarder panic with [http.ErrAbortHandler].
+// finish counts an admitted request, also when the client has left, which makes the
+// forwarder panic with [http.ErrAbortHandler].
 func (p *Proxy) finish(e *exchange) {
 	if e.outcome == "" {
 		e.outcome = "ok"
@@ -183,11 +183,10 @@ func (p *Proxy) forwarder(buffers func() httputil.BufferPool) *httputil.ReverseP
 	}
 }
 
-// rewrite makes the request that the API server gets. What says who the caller is
-// does not go with it: the ticket, and the headers in which an API server believes
-// a front proxy (X-Remote-User and its like), which no client has a use for and
-// which would count if the key were a front proxy's. Impersonate-User and its like
-// do: the API server asks whether the key's user may.
+// rewrite makes the request that the API server gets. It removes the ticket, and the
+// headers in which an API server trusts a front proxy (X-Remote-User and its like): no
+// client needs them, and they would be effective if the key were a front proxy's.
+// Impersonate-User and its like stay: the API server checks that the key's user may.
 func rewrite(r *httputil.ProxyRequest) {
 	e := exchangeOf(r.In.Context())
 	server, err := url.Parse(e.profile.Cluster.Server)
@@ -206,7 +205,7 @@ func rewrite(r *httputil.ProxyRequest) {
 	}
 }
 
-// failed answers a request that the API server did not.
+// failed answers a request for which there is no answer of the API server.
 func (p *Proxy) failed(w http.ResponseWriter, r *http.Request, err error) {
 	e := exchangeOf(r.Context())
 	if errors.Is(err, context.Canceled) && r.Context().Err() != nil {

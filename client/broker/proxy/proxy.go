@@ -1,15 +1,14 @@
-// Package proxy is the loopback proxy that stock kubectl talks to: it takes
-// requests that carry a ticket on a connection that the ticket's process owns,
-// takes the ticket off, and sends them on over connections that the agent signed
-// for.
+// Package proxy is the loopback proxy that stock kubectl talks to: it accepts requests
+// that carry a ticket on a connection that the ticket's process owns, removes the
+// ticket, and forwards them over connections that the agent signed for.
 //
-// Start at [Proxy.Serve]; what a request has to pass is in admit.go, and what
-// becomes of it then in forward.go. A request that does not pass is answered with
-// a Status object that says why, so that kubectl can show it.
+// Start at [Proxy.Serve]; admit.go checks requests, and forward.go forwards them. A
+// request that is not admitted is answered with a Status object that says why, so that
+// kubectl can show it.
 //
 // What it does not protect against: the process that got a ticket may lend its
-// connection to another. Who may act as somebody else (Impersonate-User and its
-// like) and what a request may do is the API server's business.
+// connection to another process. The API server decides which user may act as another
+// (Impersonate-User and its like), and what a request may do.
 package proxy
 
 import (
@@ -37,15 +36,15 @@ type Pools interface {
 	Retire(profile string, uid *uint32)
 }
 
-// Options is what a Proxy needs.
+// Options configures a Proxy.
 type Options struct {
 	Certificate tls.Certificate // for *.holdfast.internal and 127.0.0.1, pinned by kubeconfigs
 	Tickets     *ticket.Table
 	Pools       Pools
 	Profile     func(name string) (*profile.Profile, bool)    // the profile as it is now
 	Allowed     func(who ticket.Process, profile string) bool // the policy as it is now
-	Metrics     *metrics.Registry                             // nil counts for nobody
-	Log         *slog.Logger                                  // nil is silent
+	Metrics     *metrics.Registry                             // may be nil
+	Log         *slog.Logger                                  // may be nil
 }
 
 // A Proxy serves any number of listeners.
@@ -65,7 +64,7 @@ type Proxy struct {
 	running running
 }
 
-// The limits of what a client may make the proxy hold.
+// The limits of the resources that a client can use.
 const (
 	maxHeader     = 64 << 10
 	headerTimeout = 10 * time.Second // the handshake's too
@@ -101,14 +100,14 @@ func New(o Options) *Proxy {
 		MaxHeaderBytes:               maxHeader,
 		BaseContext:                  func(net.Listener) context.Context { return p.ctx },
 		ConnContext:                  remember,
-		// Failed handshakes and broken connections, of whoever may connect.
+		// Failed handshakes and broken connections, which any process can cause.
 		ErrorLog: slog.NewLogLogger(p.log.Handler(), slog.LevelDebug),
 	}
 	return p
 }
 
-// tls takes any name: which profile it stands for is judged with each request,
-// whose answer can say what is wrong, as a failed handshake cannot.
+// tls accepts any server name. Each request is checked for the profile of that name:
+// its answer can say what is wrong, which a failed handshake cannot.
 func (p *Proxy) tls() *tls.Config {
 	return &tls.Config{
 		MinVersion:                  tls.VersionTLS13,
@@ -161,8 +160,7 @@ func (p *Proxy) Shutdown(ctx context.Context) error {
 	return nil
 }
 
-// running counts requests. Those that were upgraded are among them, which
-// [http.Server] no longer knows.
+// running counts requests, also upgraded ones, which [http.Server] does not track.
 type running struct {
 	mu     sync.Mutex
 	n      int
@@ -170,7 +168,7 @@ type running struct {
 	ended  chan struct{} // closed when none is left
 }
 
-// begin counts a request, unless no more are taken.
+// begin counts a request, unless the proxy ends.
 func (r *running) begin() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -188,7 +186,8 @@ func (r *running) done() {
 	}
 }
 
-// end takes no more requests, and returns what is closed when the last has ended.
+// end rejects further requests, and returns a channel that is closed when the last one
+// has ended.
 func (r *running) end() <-chan struct{} {
 	r.mu.Lock()
 	defer r.mu.Unlock()

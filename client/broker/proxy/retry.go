@@ -13,18 +13,18 @@ import (
 // maxReplay is how long a body may be that is kept for a second try.
 const maxReplay = 64 << 10
 
-// quiet is how long 401s of one uid and profile are handed on without a second
-// try after one that did not help: each costs the device a signature.
-const quiet = 10 * time.Second
+// retryPause is how long 401s of one uid and profile are forwarded without a second try
+// after one that did not help: each try costs the device a signature.
+const retryPause = 10 * time.Second
 
 // RoundTrip implements [http.RoundTripper] for the forwarders: it sends a request
 // to the cluster of its profile. A 401 of the API server is about the client
-// certificate, whose successor a fresh handshake brings, and means that nothing
-// was done: so the request is sent once more where that is possible.
+// certificate, and says that the request was not processed. A fresh handshake uses a
+// renewed certificate, so the request is sent once more where that is possible.
 func (p *Proxy) RoundTrip(r *http.Request) (*http.Response, error) {
 	e := exchangeOf(r.Context())
 	if e == nil {
-		return nil, fmt.Errorf("proxy: a request that was not let through")
+		return nil, fmt.Errorf("proxy: a request that was not admitted")
 	}
 	again, err := replay(r)
 	if err != nil {
@@ -34,7 +34,7 @@ func (p *Proxy) RoundTrip(r *http.Request) (*http.Response, error) {
 	if again != nil {
 		first = again()
 	}
-	if again != nil && r.ContentLength > 0 { // its body had to be waited for
+	if again != nil && r.ContentLength > 0 { // the proxy had to wait for its body
 		if refused := p.still(e.admission); refused != nil {
 			return nil, refused
 		}
@@ -67,7 +67,7 @@ func (p *Proxy) RoundTrip(r *http.Request) (*http.Response, error) {
 	return second, err
 }
 
-// begin notes how long it took until here.
+// begin observes the time from the request's arrival until it is forwarded.
 func (p *Proxy) begin(e *exchange) {
 	if e.sent {
 		return
@@ -83,14 +83,14 @@ func (p *Proxy) send(e *exchange, r *http.Request) (*http.Response, error) {
 	return p.options.Pools.Transport(e.who, e.profile).RoundTrip(r)
 }
 
-// relayed reports whether a path is one by which the API server relays requests to
-// a pod, service or node. A 401 may be that one's, who may have done something.
+// relayed reports whether the API server relays requests of this path to a pod, service
+// or node. A 401 may come from there, after the request was processed.
 func relayed(path string) bool {
 	return strings.Contains(path, "/proxy/") || strings.HasSuffix(path, "/proxy")
 }
 
-// replay returns what makes the request anew, as often as is wanted, or nil when
-// its body cannot be kept. A body that can is read into memory.
+// replay returns a function that makes a copy of the request each time, or nil when its
+// body cannot be kept. A body that can be kept is read into memory.
 func replay(r *http.Request) (func() *http.Request, error) {
 	if r.Body == nil || r.Body == http.NoBody {
 		return func() *http.Request { return r.Clone(r.Context()) }, nil
@@ -109,14 +109,14 @@ func replay(r *http.Request) (func() *http.Request, error) {
 	}, nil
 }
 
-// owner is whose connections are retired.
+// owner identifies the connections that are retired.
 type owner struct {
 	uid     uint32
 	profile string
 }
 
-// retries remembers, by uid and profile, when connections were last retired, so
-// that a hundred 401s at a time make one handshake, and when that did not help.
+// retries holds, by uid and profile, when connections were last retired, so that a
+// hundred concurrent 401s cause one handshake, and when that last did not help.
 type retries struct {
 	mu      sync.Mutex
 	retired map[owner]time.Time
@@ -128,7 +128,7 @@ func (t *retries) may(o owner, now time.Time) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	last, failed := t.useless[o]
-	return !failed || now.Sub(last) >= quiet
+	return !failed || now.Sub(last) >= retryPause
 }
 
 // stale reports whether the connections have to be retired: no other request has
@@ -154,7 +154,7 @@ func (t *retries) ended(o owner, helped bool, now time.Time) {
 	put(&t.useless, o, now)
 }
 
-// put bounds what is remembered: to forget costs a handshake at most.
+// put bounds the map: a removed element costs a handshake at most.
 func put(m *map[owner]time.Time, o owner, when time.Time) {
 	if *m == nil || len(*m) >= 4096 {
 		*m = map[owner]time.Time{}

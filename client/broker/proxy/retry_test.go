@@ -129,7 +129,7 @@ func TestRetries(t *testing.T) {
 	var all retries
 	a, b, now := owner{1, "a"}, owner{2, "a"}, time.Now()
 	all.ended(a, false, now)
-	if all.may(a, now.Add(quiet-1)) || !all.may(a, now.Add(quiet)) || !all.may(b, now) {
+	if all.may(a, now.Add(retryPause-1)) || !all.may(a, now.Add(retryPause)) || !all.may(b, now) {
 		t.Error("useless retries are not held back, or for too long")
 	}
 	all.ended(a, true, now)

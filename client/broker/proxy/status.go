@@ -44,9 +44,8 @@ var reasons = map[int]string{
 // for: client-go reads an answer by its Content-Type. kubectl prints the message as
 // it is, and there may be names in it that a server chose: it is made printable.
 //
-// client-go's discovery, which kubectl begins with, reads no Status and shows a
-// text of its own for most codes. It does print warnings, so there the message is
-// one too.
+// client-go's discovery, with which kubectl begins, reads no Status and shows a text of
+// its own for most codes. It prints warnings, so there the message is one too.
 func writeStatus(w http.ResponseWriter, path string, r *refusal) {
 	message := "holdfast: " + r.fault.Message
 	if hint := r.fault.Advice(); hint != "" {
@@ -74,8 +73,8 @@ func writeStatus(w http.ResponseWriter, path string, r *refusal) {
 // warn adds what kubectl prints beside an answer.
 func warn(h http.Header, message string) { h.Add("Warning", "299 holdfast "+quoted(message)) }
 
-// warnUnauthorized says what the API server, whose own answer this is, does not:
-// of which key it would not have the certificate.
+// warnUnauthorized adds to the API server's own answer which key's certificate it did
+// not accept.
 func warnUnauthorized(h http.Header, p *profile.Profile) {
 	warn(h, fmt.Sprintf("holdfast: the cluster of profile %s does not accept the certificate of key %s; `holdfast certificate show %s` shows it, and holdfast enroll kubernetes %s gets one that the cluster has signed",
 		p.Name, p.Key, p.Key, p.Name))

@@ -15,7 +15,7 @@ type conn struct {
 	raw     *rawConn
 	http    *http.ClientConn
 	http1   bool
-	shared  bool // takes one request after the other; the others close after one
+	shared  bool // for many requests; otherwise it closes after one
 	made    time.Time
 	expires time.Time // when the client's certificate does
 
@@ -28,17 +28,17 @@ type conn struct {
 	expired *time.Timer
 }
 
-// verdict is what became of the first request of a connection. With TLS 1.3 a
-// server judges the client's certificate when the client is done, so that its
-// refusal meets the first request; the others take it over.
+// verdict is the result of the first request of a connection. With TLS 1.3 a server
+// checks the client's certificate after the client has finished the handshake, so the
+// first request meets its rejection. The other requests wait for the result and share
+// it.
 //
-// They wait for it, also because of another thing that a server says late: how many
-// requests it takes at a time (RFC 9113, section 6.5.2). net/http assumes 100 until
-// it is told, and when it is told less while more have room reserved, it waits for
-// ever.
+// They wait also because a server announces late how many requests it takes at a time
+// (RFC 9113, section 6.5.2). net/http assumes 100 until then, and when the limit turns
+// out to be lower than the number of reservations, it waits for ever.
 type verdict struct {
 	once sync.Once
-	done chan struct{} // closed when the connection is for everybody, or gone
+	done chan struct{} // closed when all requests may use the connection, or it is gone
 	err  error         // set before done is closed: why it is gone
 }
 
@@ -49,7 +49,7 @@ func (v *verdict) set(err error) {
 	})
 }
 
-// pending reports whether the first request still is what the others wait for.
+// pending reports whether the other requests still wait for the first one.
 func (v *verdict) pending() bool {
 	select {
 	case <-v.done:
@@ -59,12 +59,12 @@ func (v *verdict) pending() bool {
 	}
 }
 
-// hearing is how long after the server's first words a connection is for everybody,
-// if the first request has no answer by then: a server says at once what it allows.
-const hearing = 500 * time.Millisecond
+// settingsWait is how long after the server's first bytes all requests may use a
+// connection whose first request has no answer yet: a server sends its limits at once.
+const settingsWait = 500 * time.Millisecond
 
-// start begins to use the connection, whose handshake is done. What is not shared
-// is reserved for the one request that it was made for.
+// start begins to use the connection, whose handshake is done. A connection that is
+// not shared is reserved for its one request.
 func (c *conn) start() error {
 	if !c.pool.pools.enter() {
 		c.raw.Close()
@@ -74,8 +74,8 @@ func (c *conn) start() error {
 	c.idle = time.AfterFunc(time.Hour, c.closeIdle)
 	c.expired = time.AfterFunc(time.Until(c.expires), c.cut)
 	c.raw.closed = c.closed
-	c.raw.spoken = func() { time.AfterFunc(hearing, func() { c.first.set(nil) }) }
-	time.AfterFunc(time.Second, c.raw.listen) // should nobody send anything, its end is to be noticed
+	c.raw.firstRead = func() { time.AfterFunc(settingsWait, func() { c.first.set(nil) }) }
+	time.AfterFunc(time.Second, c.raw.listen) // without a request, its end is to be noticed too
 	c.pool.pools.counts.change(c.pool.id.profile, 1, 0)
 	err := c.pool.add(c)
 	if err == nil && !c.shared {
@@ -90,8 +90,8 @@ func (c *conn) start() error {
 	return nil
 }
 
-// closed is called once, when the connection is closed, and perhaps from inside of
-// net/http with its locks held: hence beside the caller.
+// closed is called once, when the connection is closed. net/http may call it with its
+// locks held: hence the goroutine.
 func (c *conn) closed() {
 	c.idle.Stop()
 	c.expired.Stop()
@@ -103,7 +103,7 @@ func (c *conn) closed() {
 	}()
 }
 
-// reserve takes room for one request, when there is.
+// reserve takes room for one request, if there is any.
 func (c *conn) reserve() bool {
 	if c.draining.Load() {
 		return false
@@ -116,8 +116,8 @@ func (c *conn) reserve() bool {
 	return c.http.Reserve() == nil
 }
 
-// wait waits until the connection is for everybody, or gone; or, with its first
-// request given up, for another first one. It returns the server's refusal.
+// wait waits until all requests may use the connection, or it is gone, or the pool has
+// changed, as when the first request was canceled. It returns the server's rejection.
 func (c *conn) wait(ctx context.Context, changed chan struct{}) error {
 	select {
 	case <-c.first.done:
@@ -146,7 +146,7 @@ func (c *conn) send(r *http.Request) (*http.Response, error) {
 	return answer, err
 }
 
-// busy reports whether a request is under way, an upgraded one included.
+// busy reports whether a request is in progress, an upgraded one included.
 func (c *conn) busy() bool {
 	return c.http.InFlight() > 0 || c.http.Err() != nil // gone for HTTP and not closed: upgraded
 }
@@ -160,7 +160,7 @@ func (c *conn) changed() {
 	c.pool.wake()
 }
 
-// settle sees to it that a connection without requests ends: soon or now.
+// settle makes a connection without requests end: after the idle time, or now.
 func (c *conn) settle() {
 	if c.draining.Load() || !c.shared {
 		c.idle.Reset(0)
@@ -169,8 +169,8 @@ func (c *conn) settle() {
 	c.idle.Reset(c.pool.id.idle)
 }
 
-// closeIdle closes the connection unless a request is under way; then the end of
-// the request will settle it again.
+// closeIdle closes the connection unless a request is in progress; the end of that
+// request settles it again.
 func (c *conn) closeIdle() {
 	c.mu.Lock()
 	c.ended = c.ended || !c.busy()
@@ -181,8 +181,8 @@ func (c *conn) closeIdle() {
 	}
 }
 
-// cut closes the connection at once, whatever runs on it.
+// cut closes the connection at once, with all its requests.
 func (c *conn) cut() {
-	c.raw.Close() // first, so that no farewell can block on a network that is gone
+	c.raw.Close() // first: a GOAWAY could block on a network that is gone
 	_ = c.http.Close()
 }

@@ -18,17 +18,17 @@ import (
 	"holdfast/internal/keys"
 )
 
-// agentPatience is how long the agent may take to tell of a key, which costs its
-// device nothing.
-const agentPatience = 10 * time.Second
+// agentTimeout is how long the agent may take to describe a key, which needs no
+// device.
+const agentTimeout = 10 * time.Second
 
-// connected is what became of a handshake.
+// connected is the result of a handshake.
 type connected struct {
 	conn *conn
 	err  error
 }
 
-// wanted is what a connection is for.
+// wanted is the purpose of a connection.
 type wanted struct {
 	shared  bool // for many requests; one that is not is reserved
 	upgrade bool // for a request that upgrades it
@@ -47,7 +47,7 @@ func (p *pool) connect(ctx context.Context, who ticket.Process, w wanted) connec
 		err = h.conn.start()
 	}
 	if p.ctx.Err() != nil {
-		err = errRetired // whatever it was, it is because the pool was dropped
+		err = errRetired // the pool was dropped, which is the cause of any other error
 	}
 	p.pools.counts.handshake(p.id.profile, h.outcome(err), time.Since(begun))
 	if err != nil {
@@ -64,8 +64,8 @@ type handshake struct {
 	key  *client.Key
 	cert tls.Certificate
 
-	resumed  bool
-	unsigned error // why there is no signature
+	resumed bool
+	signErr error // why the agent did not sign
 }
 
 func (h *handshake) run(ctx context.Context) error {
@@ -76,20 +76,20 @@ func (h *handshake) run(ctx context.Context) error {
 		h.resumed = s.DidResume
 		h.conn.http1 = s.NegotiatedProtocol != "h2"
 		if err == nil {
-			h.conn.raw.shaken()
+			h.conn.raw.handshakeDone()
 		}
 	}}
 	var err error
 	h.conn.http, err = h.transport().NewClientConn(httptrace.WithClientTrace(ctx, trace), "https", h.pool.target.address)
-	if err != nil && h.unsigned != nil {
-		return h.unsigned
+	if err != nil && h.signErr != nil {
+		return h.signErr
 	}
 	return err
 }
 
 // prepare asks the agent for the current key of the set, and its certificate.
 func (h *handshake) prepare(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, agentPatience)
+	ctx, cancel := context.WithTimeout(ctx, agentTimeout)
 	defer cancel()
 	var err error
 	if h.key, err = h.pool.pools.agent.Current(ctx, h.pool.id.key); err != nil {
@@ -102,31 +102,31 @@ func (h *handshake) prepare(ctx context.Context) error {
 	return nil
 }
 
-// patience is how long the handshake may take: longer when a person may have to
-// type a PIN, touch the device, or confirm.
-func (h *handshake) patience() time.Duration {
+// timeout is how long the handshake may take: longer when a user may have to type a
+// PIN, touch the device, or confirm.
+func (h *handshake) timeout() time.Duration {
 	k := h.key.Info()
 	touch := k.Place != nil && k.Place.TouchPolicy != string(keys.PolicyNever)
 	if k.PIN || touch || k.Confirm != nil {
-		return h.pool.pools.limits.person
+		return h.pool.pools.limits.user
 	}
 	return h.pool.pools.limits.handshake
 }
 
-// What a server can make the broker hold for one request: an answer's headers, and
-// so much of its body as the client has not read yet. The usual 4 MiB of a body
-// would be half a gigabyte for a hundred clients that were stopped.
+// The memory that a server can make the broker use for one request: an answer's
+// headers, and the part of its body that the client has not read yet. The usual 4 MiB
+// of a body would be half a gigabyte for a hundred clients that were stopped.
 const (
 	maxHeaders = 256 << 10
 	maxUnread  = 512 << 10
 )
 
-// transport returns what makes this one connection. Nothing else ever uses it.
+// transport returns a transport for this one connection.
 func (h *handshake) transport() *http.Transport {
 	t := &http.Transport{
 		DialContext:            h.dial,
 		TLSClientConfig:        h.config(),
-		TLSHandshakeTimeout:    h.patience(),
+		TLSHandshakeTimeout:    h.timeout(),
 		DisableCompression:     true,
 		ForceAttemptHTTP2:      !h.upgrade,
 		MaxResponseHeaderBytes: maxHeaders,
@@ -180,14 +180,14 @@ func (h *handshake) certificate(r *tls.CertificateRequestInfo) (*tls.Certificate
 	}
 	cert := h.cert
 	cert.PrivateKey = &countedKey{
-		MessageSigner: h.key.WithTimeout(h.patience()).WithContext(r.Context()),
+		MessageSigner: h.key.WithTimeout(h.timeout()).WithContext(r.Context()),
 		signed:        h.signed,
 	}
 	return &cert, nil
 }
 
 func (h *handshake) signed(err error) {
-	if h.unsigned = err; err == nil {
+	if h.signErr = err; err == nil {
 		h.pool.pools.counts.change(h.pool.id.profile, 0, 1)
 	}
 }

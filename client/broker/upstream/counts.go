@@ -9,7 +9,7 @@ import (
 	"holdfast/internal/metrics"
 )
 
-// counts are what status and metrics show, by profile.
+// counts holds the numbers for status and metrics, by profile.
 type counts struct {
 	handshakes *metrics.Counter
 	seconds    *metrics.Histogram
@@ -17,10 +17,10 @@ type counts struct {
 	signed     *metrics.Counter
 
 	mu   *sync.Mutex
-	each map[string]*tally
+	each map[string]*profileCount
 }
 
-type tally struct{ connections, signatures int }
+type profileCount struct{ connections, signatures int }
 
 func newCounts(r *metrics.Registry) counts {
 	return counts{
@@ -28,7 +28,7 @@ func newCounts(r *metrics.Registry) counts {
 		seconds:    r.Histogram("holdfast_broker_upstream_handshake_seconds", "Duration of connecting and handshake, the signature included.", []float64{0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60}, "profile"),
 		open:       r.Gauge("holdfast_broker_upstream_connections", "Open connections to API servers.", "profile"),
 		signed:     r.Counter("holdfast_broker_upstream_signatures_total", "Handshakes that the agent signed.", "profile"),
-		mu:         &sync.Mutex{}, each: map[string]*tally{},
+		mu:         &sync.Mutex{}, each: map[string]*profileCount{},
 	}
 }
 
@@ -37,7 +37,7 @@ func (c *counts) change(profile string, connections, signatures int) {
 	defer c.mu.Unlock()
 	t := c.each[profile]
 	if t == nil {
-		t = &tally{}
+		t = &profileCount{}
 		c.each[profile] = t
 	}
 	t.connections += connections
@@ -62,8 +62,8 @@ func (c *counts) handshake(profile, outcome string, took time.Duration) {
 	c.seconds.Observe(took.Seconds(), profile)
 }
 
-// countedKey is a key that tells what became of its signatures, since crypto/tls
-// keeps of an error only the text.
+// countedKey is a key that reports the result of its signatures: crypto/tls keeps only
+// the text of an error.
 type countedKey struct {
 	crypto.MessageSigner
 	signed func(error)

@@ -9,8 +9,8 @@ import (
 	"holdfast/client/profile"
 )
 
-// Direct returns a transport to the cluster of a profile on which nothing is
-// signed: it signs in with cert, whose key is in memory, or not at all when that
+// Direct returns a transport to the cluster of a profile that needs no signature of
+// the agent: it signs in with cert, whose key is in memory, or not at all when cert
 // is nil. It keeps no connection between requests, and verifies the cluster and
 // goes through its proxy as [Pools.Transport] does. Errors of making it are
 // [*Error]; those of its requests are net/http's.

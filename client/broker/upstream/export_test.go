@@ -7,10 +7,10 @@ func (p *Pools) Limit(poolsPerUID, pools, connections int) {
 	p.limits.poolsPerUID, p.limits.pools, p.limits.connections = poolsPerUID, pools, connections
 }
 
-// Wait changes how long connecting and a handshake may take, also one for which
-// a person may be needed.
-func (p *Pools) Wait(dial, handshake, person time.Duration) {
-	p.limits.dial, p.limits.handshake, p.limits.person = dial, handshake, person
+// Wait changes how long connecting and a handshake may take, also one that
+// a user may have to allow.
+func (p *Pools) Wait(dial, handshake, user time.Duration) {
+	p.limits.dial, p.limits.handshake, p.limits.user = dial, handshake, user
 }
 
 // Len returns how many pools new requests use, and how many there are in all.

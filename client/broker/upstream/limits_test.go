@@ -62,7 +62,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 }
 
 // A handshake waits longer for a person than for a device.
-func TestPatienceForAPerson(t *testing.T) {
+func TestTimeoutForAUser(t *testing.T) {
 	r := newRig(t, nil)
 	r.pools.Wait(time.Second, 20*time.Millisecond, 20*time.Second)
 	r.agent.Change("alice", func(k *agentwire.Key) { k.PIN = true })

@@ -11,8 +11,8 @@ import (
 	"holdfast/client/broker/ticket"
 )
 
-// errRetired is for requests that wait in a pool which new requests do not use any
-// more: they go on in the next.
+// errRetired is for requests that wait in a pool that takes no more requests: they go
+// to the next pool.
 var errRetired = errors.New("the pool was retired")
 
 // pool is the connections of one identity.
@@ -30,7 +30,7 @@ type pool struct {
 	mu       sync.Mutex
 	used     time.Time // guarded by Pools.mu
 	conns    map[*conn]struct{}
-	dials    []*dial // under way, for whoever waits
+	dials    []*dial // handshakes in progress
 	http1    bool    // the server takes one request at a time on a connection
 	draining bool
 	changed  chan struct{} // closed and replaced when a waiting request should look again
@@ -39,7 +39,7 @@ type pool struct {
 	sessionsOf [sha256.Size]byte      // the certificate that they were made with
 }
 
-// dial is a handshake under way, which any number of requests may wait for.
+// dial is a handshake in progress, which any number of requests may wait for.
 type dial struct {
 	done chan struct{}
 	err  error // set before done is closed
@@ -56,12 +56,12 @@ func newPool(p *Pools, id identity) (*pool, error) {
 
 // acquire returns a connection with room for one request, reserved. It makes at
 // most one handshake at a time, so that any number of requests cost one signature;
-// with a server that speaks HTTP/1.1 only, a few. It is errRetired in a pool that
-// is not for new requests any more.
+// with a server that speaks HTTP/1.1 only, a few. The error is errRetired in a pool
+// that takes no more requests.
 func (p *pool) acquire(ctx context.Context, who ticket.Process) (*conn, error) {
-	var d *dial // that this request waits for
+	var d *dial // the one that this request waits for
 	for {
-		usable, changed, err := p.look()
+		usable, changed, err := p.usable()
 		if err != nil {
 			return nil, err
 		}
@@ -88,7 +88,7 @@ func (p *pool) acquire(ctx context.Context, who ticket.Process) (*conn, error) {
 			if d.err != nil {
 				return nil, d.err
 			}
-			d = nil // and its connection may be taken already
+			d = nil // other requests may have taken its connection
 		case <-changed:
 		case <-ctx.Done():
 			return nil, ctx.Err()
@@ -96,8 +96,8 @@ func (p *pool) acquire(ctx context.Context, who ticket.Process) (*conn, error) {
 	}
 }
 
-// choose reserves room on a connection. When there is none, but a new connection
-// whose first request is under way, it returns that.
+// choose reserves room on a connection. When there is none, it returns a connection
+// whose first request is in progress, if there is one.
 func choose(usable []*conn) (reserved, first *conn) {
 	for _, c := range usable {
 		pending := !c.http1 && !c.draining.Load() && c.first.pending() // asked first: it may end meanwhile
@@ -111,26 +111,26 @@ func choose(usable []*conn) (reserved, first *conn) {
 	return nil, first
 }
 
-// look returns the connections that take requests, and what tells of a change
-// since.
-func (p *pool) look() ([]*conn, chan struct{}, error) {
+// usable returns the connections that take requests, and a channel that is closed at
+// the next change.
+func (p *pool) usable() ([]*conn, chan struct{}, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.draining {
 		return nil, nil, errRetired
 	}
 	now := time.Now().Round(0)
-	var usable []*conn
+	var list []*conn
 	for c := range p.conns {
 		if c.shared && now.Before(c.expires) {
-			usable = append(usable, c)
+			list = append(list, c)
 		}
 	}
-	return usable, p.changed, nil
+	return list, p.changed, nil
 }
 
-// dial joins a handshake that is under way, or starts one; or neither, when the
-// pool has changed since the caller looked: the connection may be there by now.
+// dial joins a handshake in progress, or starts one. It does neither when the pool has
+// changed since the caller looked: the connection may be there by now.
 func (p *pool) dial(who ticket.Process, seen chan struct{}) (*dial, error) {
 	d, joined, err := p.join(seen)
 	if d == nil || joined || err != nil {
@@ -142,7 +142,7 @@ func (p *pool) dial(who ticket.Process, seen chan struct{}) (*dial, error) {
 	return d, nil
 }
 
-// join returns a handshake that is under way and true, or one to start.
+// join returns a handshake in progress and true, or one to start.
 func (p *pool) join(seen chan struct{}) (*dial, bool, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -164,7 +164,7 @@ func (p *pool) join(seen chan struct{}) (*dial, bool, error) {
 	return d, false, nil
 }
 
-// full returns an error when no more connections are made. The lock is held.
+// full returns an error when the pool has its maximum of connections. The lock is held.
 func (p *pool) full() error {
 	if len(p.conns) < p.pools.limits.connections {
 		return nil
@@ -173,7 +173,7 @@ func (p *pool) full() error {
 		"too many connections to %s are open (%d)", p.target.address, len(p.conns))
 }
 
-// finish ends a dial: its connection is there for all who wait.
+// finish ends a dial, for all requests that wait for it.
 func (p *pool) finish(d *dial, r connected) {
 	defer p.leave()
 	p.mu.Lock()
@@ -192,14 +192,14 @@ func (p *pool) finish(d *dial, r connected) {
 	p.wake()
 }
 
-// wake makes the requests that wait look again. The lock is held.
+// wake makes waiting requests look again. The lock is held.
 func (p *pool) wake() {
 	close(p.changed)
 	p.changed = make(chan struct{})
 }
 
-// add takes a connection in whose handshake is done. In a pool that was dropped
-// meanwhile it is errRetired.
+// add adds a connection whose handshake is done. The error is errRetired in a pool
+// that was dropped meanwhile.
 func (p *pool) add(c *conn) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -211,7 +211,7 @@ func (p *pool) add(c *conn) error {
 	return nil
 }
 
-// remove is told that a connection is closed.
+// remove removes a closed connection.
 func (p *pool) remove(c *conn) {
 	p.mu.Lock()
 	delete(p.conns, c)
@@ -220,7 +220,7 @@ func (p *pool) remove(c *conn) {
 	p.leave()
 }
 
-// leave forgets the pool when nothing is left of it.
+// leave removes the pool when it has no connection and no handshake left.
 func (p *pool) leave() {
 	p.mu.Lock()
 	empty := p.draining && len(p.conns) == 0 && len(p.dials) == 0

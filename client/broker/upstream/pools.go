@@ -6,8 +6,8 @@ import (
 	"holdfast/client/profile"
 )
 
-// identity is what makes two requests share connections: the uid, and everything
-// that a profile says of where to connect and as whom.
+// identity is the key of a pool. Requests share connections when their uid, and all
+// that the profile says about the cluster and the key, are equal.
 type identity struct {
 	uid     uint32
 	profile string
@@ -38,7 +38,7 @@ func identify(uid uint32, p *profile.Profile) identity {
 	return id
 }
 
-// limits bound what callers can make the broker hold, and how long it waits.
+// limits bounds the resources that callers can use, and the waits.
 type limits struct {
 	poolsPerUID int
 	pools       int
@@ -46,12 +46,12 @@ type limits struct {
 	http1Dials  int           // handshakes of one pool at a time, where a connection serves one request at a time
 	dial        time.Duration // to the server or its proxy
 	handshake   time.Duration
-	person      time.Duration // a handshake that a person may have to allow
+	user        time.Duration // a handshake that a user may have to allow
 }
 
 var defaultLimits = limits{
 	poolsPerUID: 64, pools: 1024, connections: 1024, http1Dials: 8,
-	dial: 10 * time.Second, handshake: 10 * time.Second, person: time.Minute,
+	dial: 10 * time.Second, handshake: 10 * time.Second, user: time.Minute,
 }
 
 // pool returns the pool for id, made when there is none or when it is as old as
@@ -69,7 +69,7 @@ func (p *Pools) pool(id identity) (*pool, error) {
 			return found, nil
 		}
 		p.detach(found)
-		p.running.Go(found.drain) // which wants the lock that is held here
+		p.running.Go(found.drain) // which takes the lock that is held here
 	}
 	if err := p.makeRoom(id.uid); err != nil {
 		return nil, err
@@ -84,8 +84,8 @@ func (p *Pools) pool(id identity) (*pool, error) {
 	return made, nil
 }
 
-// makeRoom evicts the pool that has been without a request for longest when
-// there are too many: of the uid, or in all. Nobody loses a request that runs.
+// makeRoom evicts the least recently used pool without a request when there are too
+// many, of the uid or in all. No request in progress is lost.
 func (p *Pools) makeRoom(uid uint32) error {
 	own := 0
 	for id := range p.current {
@@ -99,7 +99,7 @@ func (p *Pools) makeRoom(uid uint32) error {
 	}
 	var oldest *pool
 	for id, each := range p.current {
-		if (id.uid == uid || !tooMany) && (oldest == nil || each.used.Before(oldest.used)) && each.quiet() {
+		if (id.uid == uid || !tooMany) && (oldest == nil || each.used.Before(oldest.used)) && each.idle() {
 			oldest = each
 		}
 	}
@@ -111,14 +111,14 @@ func (p *Pools) makeRoom(uid uint32) error {
 	return nil
 }
 
-// detach makes new requests use another pool. The lock is held.
+// detach keeps new requests out of a pool. The lock is held.
 func (p *Pools) detach(each *pool) {
 	if p.current[each.id] == each {
 		delete(p.current, each.id)
 	}
 }
 
-// take detaches the pools of a profile and returns them; with old, those too that
+// take detaches the pools of a profile and returns them; with old, also those that
 // were detached before.
 func (p *Pools) take(profile string, uid *uint32, old bool) []*pool {
 	p.mu.Lock()
@@ -136,7 +136,7 @@ func (p *Pools) take(profile string, uid *uint32, old bool) []*pool {
 	return taken
 }
 
-// forget lets go of a detached pool that has nothing open.
+// forget removes a detached pool that has no connection.
 func (p *Pools) forget(each *pool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -145,7 +145,7 @@ func (p *Pools) forget(each *pool) {
 	}
 }
 
-// begin runs f beside the caller, and false when the pools are closed.
+// begin starts f in a goroutine. It returns false when the pools are closed.
 func (p *Pools) begin(f func()) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -156,7 +156,7 @@ func (p *Pools) begin(f func()) bool {
 	return true
 }
 
-// enter counts a connection until running.Done, and false when the pools are
+// enter counts a connection until running.Done. It returns false when the pools are
 // closed.
 func (p *Pools) enter() bool {
 	p.mu.Lock()

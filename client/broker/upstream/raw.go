@@ -6,20 +6,20 @@ import (
 	"sync/atomic"
 )
 
-// rawConn is the connection below TLS. It can be closed from outside, tells when
-// it is, and after the handshake keeps the server's first words until a request
-// is there to hear them: they may be the refusal of our certificate.
+// rawConn is the connection below TLS. It can be closed from outside, reports its
+// close, and after the handshake holds back the server's first bytes until a request
+// was sent: they may be the rejection of our certificate.
 type rawConn struct {
 	net.Conn
-	closed func() // set before use
-	spoken func() // likewise; called at the server's first words
+	closed    func() // set before use
+	firstRead func() // likewise; called at the server's first bytes
 
 	once     sync.Once
-	hold     chan struct{} // not nil after the handshake, closed to listen
-	holds    atomic.Bool
-	heard    atomic.Bool
-	answered atomic.Bool // a request was
-	listen   func()
+	hold     chan struct{} // closed to read the server's first bytes
+	holds    atomic.Bool   // the handshake is done
+	read     atomic.Bool   // the server's first bytes were read
+	answered atomic.Bool   // a request was answered
+	listen   func()        // closes hold
 	gone     chan struct{}
 }
 
@@ -29,28 +29,28 @@ func newRawConn(c net.Conn) *rawConn {
 	return r
 }
 
-// shaken is called when the handshake is done.
-func (r *rawConn) shaken() { r.holds.Store(true) }
+// handshakeDone is called at the end of the handshake.
+func (r *rawConn) handshakeDone() { r.holds.Store(true) }
 
 // Read implements net.Conn.
 func (r *rawConn) Read(b []byte) (int, error) {
-	if r.holds.Load() && !r.heard.Load() {
+	if r.holds.Load() && !r.read.Load() {
 		select {
 		case <-r.hold:
 		case <-r.gone:
 			return 0, net.ErrClosed
 		}
 		n, err := r.Conn.Read(b)
-		r.heard.Store(true)
-		r.spoken()
+		r.read.Store(true)
+		r.firstRead()
 		return n, err
 	}
 	return r.Conn.Read(b)
 }
 
-// Write implements net.Conn. A server that has refused us and closed makes writing
-// fail before its reason is read: that failure is kept back, since reading will
-// fail too, and better.
+// Write implements net.Conn. When a server has rejected us and closed, writing fails
+// before its reason is read. That failure is dropped: reading fails too, with the
+// reason.
 func (r *rawConn) Write(b []byte) (int, error) {
 	n, err := r.Conn.Write(b)
 	if err != nil && r.holds.Load() && !r.answered.Load() {

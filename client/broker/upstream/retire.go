@@ -7,8 +7,8 @@ import (
 	"slices"
 )
 
-// quiet reports whether no request is under way.
-func (p *pool) quiet() bool {
+// idle reports whether no request is in progress.
+func (p *pool) idle() bool {
 	conns, dials := p.open()
 	return dials == 0 && !slices.ContainsFunc(conns, (*conn).busy)
 }
@@ -28,7 +28,7 @@ func (p *pool) drain() {
 	p.leave()
 }
 
-// drop cuts every connection, and the handshakes under way.
+// drop cuts every connection, and the handshakes in progress.
 func (p *pool) drop() {
 	p.cancel()
 	for _, c := range p.end() {
@@ -48,9 +48,8 @@ func (p *pool) end() []*conn {
 	return conns
 }
 
-// sessionCache returns the TLS sessions of upgrades that sign in with a
-// certificate: a session goes on with whom it was made for, so one certificate
-// never resumes another's.
+// sessionCache returns the TLS sessions of upgrades that sign in with a certificate. A
+// session keeps its client's identity, so one certificate never resumes another's.
 func (p *pool) sessionCache(leaf []byte) tls.ClientSessionCache {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -18,7 +18,7 @@ import (
 type target struct {
 	address    string // host:port
 	host       string // as the profile has it, for the Host header
-	serverName string // that the server's certificate has to be for
+	serverName string // that the server's certificate has to name
 	roots      *x509.CertPool
 	proxy      *url.URL // nil for none
 	proxyTLS   *tls.Config
@@ -48,10 +48,10 @@ func newTarget(c profile.Cluster) (*target, error) {
 	return t, t.overTLS([]byte(c.CertificateAuthorityData))
 }
 
-// overTLS prepares for a proxy that is itself reached over TLS. It has nothing to
-// do with the cluster: its name is its own, its certificate may be from the
-// system's roots or the profile's, and it is never signed in to with the key.
-// net/http would use one configuration for both.
+// overTLS prepares for a proxy that is itself reached over TLS. Its configuration is
+// not the cluster's: it has its own name, its certificate may be from the system's
+// roots or the profile's, and the key never signs in to it. net/http would use one
+// configuration for both.
 func (t *target) overTLS(own []byte) error {
 	if t.proxy.Scheme != "https" {
 		return nil
@@ -103,7 +103,7 @@ type proxyError struct{ err error }
 func (e *proxyError) Error() string { return "TLS with the proxy: " + e.err.Error() }
 func (e *proxyError) Unwrap() error { return e.err }
 
-// certificates returns those in PEM that can be read.
+// certificates returns the certificates in PEM text that can be parsed.
 func certificates(text string) []*x509.Certificate {
 	var found []*x509.Certificate
 	for rest := []byte(text); ; {

@@ -8,10 +8,10 @@
 // an [net/http.Transport], which makes as many handshakes as requests wait: here
 // each one costs the device a signature.
 //
-// A connection is told apart by the uid and by what the profile says of the
-// cluster and the key, so a profile that changed never uses an old one. Nobody
-// but the profile's own cluster is ever dialed, whatever a request's URL says,
-// and nothing is taken from the environment.
+// A connection belongs to one uid and to the cluster and key of the profile at that
+// time, so a profile that changed never uses an old connection. Only the profile's
+// own cluster is dialed, whatever a request's URL says, and no setting comes from
+// the environment.
 package upstream
 
 import (
@@ -26,14 +26,14 @@ import (
 	"holdfast/internal/metrics"
 )
 
-// Options is what Pools need.
+// Options configures Pools.
 type Options struct {
 	Agent   *client.Client
-	Metrics *metrics.Registry // nil counts for nobody
-	Log     *slog.Logger      // nil is silent
+	Metrics *metrics.Registry // may be nil
+	Log     *slog.Logger      // may be nil
 
-	// Alone reports whether the key of a profile wants a person each time: a shared
-	// connection would ask once for many requests. Nil: none does.
+	// Alone reports whether the key of a profile takes a user's touch or confirmation
+	// each time: a shared connection would ask once for many requests. Nil: none does.
 	Alone func(*profile.Profile) bool
 }
 
@@ -70,15 +70,15 @@ func New(o Options) *Pools {
 	}
 }
 
-// Transport returns what sends the requests of caller to the cluster of p. It
+// Transport returns a transport for the requests of caller to the cluster of p. It
 // speaks HTTP/2 where the server does, and makes one handshake for many requests
-// unless p says no-pool or the key wants a person each time. Errors are [*Error].
+// unless p says no-pool or the key takes a user each time. Errors are [*Error].
 //
 // A request goes to the server of the profile whatever host its URL names; path,
 // query and headers are the caller's. Bodies pass as they are: no encoding is
 // asked for that the request does not ask for. A profile with disable-compression
-// takes the request's Accept-Encoding away, which is what a client with that
-// setting would not have sent.
+// removes the request's Accept-Encoding: a client with that setting would not have
+// sent it.
 //
 // A request that failed is sent once more, as [net/http.Transport] does, where its
 // body can be read again (GetBody, or none), its connection is shared, and the server
@@ -127,7 +127,7 @@ func (p *Pools) Counts(profile string) (connections, signatures int) {
 	return p.counts.of(profile)
 }
 
-// Close cuts everything and returns when nothing is left. Requests fail
+// Close cuts everything and returns when all connections have ended. Requests fail
 // from then on.
 func (p *Pools) Close() {
 	p.mu.Lock()
