@@ -28,7 +28,7 @@ const (
 	ModeToken       = "token"
 )
 
-// Cluster is what a client says of the cluster that it wants a credential for.
+// Cluster describes, in the words of a client, the cluster that it wants a credential for.
 type Cluster struct {
 	Server                   string `json:"server"`
 	TLSServerName            string `json:"tlsServerName,omitempty"`
@@ -76,7 +76,7 @@ type Endpoint struct {
 	Key         string `json:"key"`         // where its private key is kept
 }
 
-// Profile is a profile as its users see it.
+// Profile is the state of a profile for its users.
 type Profile struct {
 	Name          string   `json:"name"`
 	Server        string   `json:"server"`

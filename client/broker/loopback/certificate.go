@@ -17,8 +17,8 @@ import (
 	"holdfast/client/profile"
 )
 
-// lifetime is how long a certificate is good for: kubeconfigs pin it, so that it
-// must not need renewing, and it says nothing about anybody else's server.
+// lifetime is how long a certificate is valid: kubeconfigs pin it, so it must not need
+// a renewal, and it vouches for no other server.
 const lifetime = 10 * 365 * 24 * time.Hour
 
 // generate makes a key, as its scalar (SEC 1, 32 bytes), and its certificate, PEM.
@@ -35,14 +35,14 @@ func generate() (secret []byte, certificate string, err error) {
 	template := &x509.Certificate{
 		SerialNumber: serial,
 		Subject:      pkix.Name{CommonName: "holdfast-broker on this machine"},
-		NotBefore:    now.Add(-time.Hour), // clocks are set back now and then
+		NotBefore:    now.Add(-time.Hour), // a clock may be set back
 		NotAfter:     now.Add(lifetime),
 		DNSNames:     []string{"*." + profile.Domain},
 		IPAddresses:  []net.IP{net.IPv4(127, 0, 0, 1)},
 		KeyUsage:     x509.KeyUsageDigitalSignature,
 		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-		// No CA: whoever had the key could otherwise make certificates for any name
-		// that a pinning kubeconfig's client asks for.
+		// No CA: with the key, an attacker could otherwise issue certificates for any
+		// name to clients that pin this one.
 		BasicConstraintsValid: true,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)

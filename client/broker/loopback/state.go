@@ -33,8 +33,8 @@ type state struct {
 // maxState is far above what the file holds.
 const maxState = 64 << 10
 
-// load reads the file, which may be missing. One that cannot be understood is an
-// error and stays: kubeconfigs pin what is in it.
+// load reads the file, which may be missing. A file that cannot be parsed is an error
+// and stays: kubeconfigs pin the certificate in it.
 func load(dir string) (state, error) {
 	if err := guard.CheckPrivate(dir); err != nil {
 		return state{}, err
@@ -58,7 +58,7 @@ func load(dir string) (state, error) {
 func parse(data []byte) (state, error) {
 	var kept state
 	if err := varlink.Unmarshal(data, &kept); err != nil {
-		return state{}, errors.New("it is not as this program writes it")
+		return state{}, errors.New("its content is not what this program writes")
 	}
 	if (kept.Certificate == "") != (kept.Key == "") || !slices.Contains([]string{"", keptSealed, keptInKeyring, keptInFile}, kept.Key) {
 		return state{}, errors.New("it does not say where the key is")
@@ -71,7 +71,7 @@ func parse(data []byte) (state, error) {
 	return kept, nil
 }
 
-// CheckAddress wants an IPv4 address of this machine's alone, 127.x.x.x, and a
+// CheckAddress accepts an IPv4 address of the loopback interface, 127.x.x.x, and a
 // port, which may be 0.
 func CheckAddress(address string) error {
 	a, err := netip.ParseAddrPort(address)
@@ -87,7 +87,7 @@ func Address(dir string) (string, error) {
 	return kept.Address, err
 }
 
-// SetAddress keeps another address.
+// SetAddress stores another address.
 func SetAddress(dir, address string) error {
 	kept, err := load(dir)
 	if err != nil || kept.Address == address {
@@ -129,7 +129,7 @@ func readFile(path string) ([]byte, error) {
 	return data, nil
 }
 
-// readKey reads the scalar from a file that nobody else may read.
+// readKey reads the scalar from a file that no other user can read.
 func readKey(path string) ([]byte, error) {
 	info, err := os.Lstat(path)
 	if err != nil {
@@ -153,7 +153,7 @@ func replaceFile(dir, name string, data []byte) error {
 		err = os.Rename(f.Name(), filepath.Join(dir, name))
 	}
 	if err != nil {
-		os.Remove(f.Name()) // best effort: nobody reads it
+		os.Remove(f.Name()) // best effort
 		return err
 	}
 	return syncDirectory(dir)

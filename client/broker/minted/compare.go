@@ -46,7 +46,7 @@ func compare(c *brokerwire.Cluster, p *profile.Profile) error {
 			"this mode needs to know which cluster the credential is for")
 	case c.InsecureSkipTLSVerify:
 		return refuse("give the cluster's certificate-authority-data instead",
-			"the kubeconfig says insecure-skip-tls-verify: anybody could get the credential")
+			"the kubeconfig says insecure-skip-tls-verify: an attacker could get the credential")
 	case !sameServer(c.Server, p.Cluster.Server):
 		return refuse(again, "the kubeconfig's server %.100q is not that of profile %s", c.Server, p.Name)
 	case !strings.EqualFold(c.TLSServerName, p.Cluster.TLSServerName):

@@ -94,8 +94,8 @@ type Request struct {
 // itself and at most once in 5 s, which user it stands for. Only a 401 makes a new one.
 //
 // The error is that of ctx or a [*fault.Error]: denied when the request's cluster is
-// not the profile's or the profile does not have the mode, unsupported when nobody
-// would issue the credential, else what failed. While a mint goes on failing, a
+// not the profile's or the profile does not have the mode, unsupported when no
+// signer would issue the credential, else what failed. While a mint goes on failing, a
 // caller between two tries gets the last failure at once, and RetryAfter says when
 // the next try is due. Where the cluster or the agent only cannot be reached, as
 // when it is being restarted, the caller waits for further tries, which all callers

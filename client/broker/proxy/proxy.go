@@ -6,8 +6,8 @@
 // request that is not admitted is answered with a Status object that says why, so that
 // kubectl can show it.
 //
-// What it does not protect against: the process that got a ticket may lend its
-// connection to another process. The API server decides which user may act as another
+// It does not protect against a process that has a ticket and lends its connection to
+// another process. The API server decides which user may act as another
 // (Impersonate-User and its like), and what a request may do.
 package proxy
 

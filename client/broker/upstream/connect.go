@@ -37,8 +37,8 @@ type wanted struct {
 
 // connect makes one connection: asks the agent for the key that signs in now,
 // dials, and shakes hands.
-func (p *pool) connect(ctx context.Context, who ticket.Process, w wanted) connected {
-	ctx = client.OnBehalfOf(ctx, agentwire.Reported{UID: who.UID, PID: who.PID, Start: who.Start, Unit: who.Unit})
+func (p *pool) connect(ctx context.Context, caller ticket.Process, w wanted) connected {
+	ctx = client.OnBehalfOf(ctx, agentwire.Reported{UID: caller.UID, PID: caller.PID, Start: caller.Start, Unit: caller.Unit})
 	h := &handshake{pool: p, conn: &conn{pool: p, shared: w.shared}, wanted: w}
 	h.conn.first.done = make(chan struct{})
 	begun := time.Now()

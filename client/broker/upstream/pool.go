@@ -58,7 +58,7 @@ func newPool(p *Pools, id identity) (*pool, error) {
 // most one handshake at a time, so that any number of requests cost one signature;
 // with a server that speaks HTTP/1.1 only, a few. The error is errRetired in a pool
 // that takes no more requests.
-func (p *pool) acquire(ctx context.Context, who ticket.Process) (*conn, error) {
+func (p *pool) acquire(ctx context.Context, caller ticket.Process) (*conn, error) {
 	var d *dial // the one that this request waits for
 	for {
 		usable, changed, err := p.usable()
@@ -76,7 +76,7 @@ func (p *pool) acquire(ctx context.Context, who ticket.Process) (*conn, error) {
 			continue
 		}
 		if d == nil {
-			if d, err = p.dial(who, changed); err != nil {
+			if d, err = p.dial(caller, changed); err != nil {
 				return nil, err
 			}
 			if d == nil {
@@ -131,12 +131,12 @@ func (p *pool) usable() ([]*conn, chan struct{}, error) {
 
 // dial joins a handshake in progress, or starts one. It does neither when the pool has
 // changed since the caller looked: the connection may be there by now.
-func (p *pool) dial(who ticket.Process, seen chan struct{}) (*dial, error) {
+func (p *pool) dial(caller ticket.Process, seen chan struct{}) (*dial, error) {
 	d, joined, err := p.join(seen)
 	if d == nil || joined || err != nil {
 		return d, err
 	}
-	if !p.pools.begin(func() { p.finish(d, p.connect(p.ctx, who, wanted{shared: true})) }) {
+	if !p.pools.begin(func() { p.finish(d, p.connect(p.ctx, caller, wanted{shared: true})) }) {
 		p.finish(d, connected{err: errRetired})
 	}
 	return d, nil

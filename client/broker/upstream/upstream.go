@@ -3,7 +3,7 @@
 // of one uid to one profile.
 //
 // Start at [Pools.Transport]. A request takes a connection that has room for it,
-// or waits for the one handshake that is under way, or starts one. The package
+// or waits for the one handshake in progress, or starts one. The package
 // manages connections itself ([net/http.ClientConn]) rather than leaving that to
 // an [net/http.Transport], which makes as many handshakes as requests wait: here
 // each one costs the device a signature.
