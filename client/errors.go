@@ -39,6 +39,7 @@ func (c *Client) explain(ctx context.Context, err error) error {
 		return &UnreachableError{
 			Socket: c.socket, Err: err,
 			Reason: fmt.Sprintf("the agent at %s closed the connection before it answered", c.socket),
+			Fix:    "its log says why",
 			Hint:   "its log says why; holdfast doctor looks closer",
 		}
 	}

@@ -1,17 +1,17 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"holdfast/client"
-	"holdfast/internal/fault"
+	"holdfast/internal/dial"
 )
 
 // A finding is one thing that doctor looked at.
@@ -66,7 +66,6 @@ wrong and 3 when no agent answers.`,
 		Args:    arguments(),
 		RunE: a.action(func(ctx context.Context, _ []string) error {
 			found, code := a.examine(ctx)
-			found.forgetDoctor()
 			if err := a.printFindings(found, asJSON); err != nil || code == exitDone {
 				return err
 			}
@@ -83,7 +82,7 @@ func (a *app) examine(ctx context.Context) (findings, int) {
 	var found findings
 	c, err := a.dialFor(ctx, a.patience.state)
 	if err != nil {
-		found.unreachable(err)
+		found.unreachable("agent", err)
 		found.units(a.machine)
 	} else {
 		defer c.Close()
@@ -104,21 +103,23 @@ func (a *app) examine(ctx context.Context) (findings, int) {
 	return found, exitDone
 }
 
-func (f *findings) unreachable(err error) {
-	p := explain(err)
-	f.bad("agent", p.message, p.hint)
+// unreachable reports why a service does not answer. The advice to run doctor is for
+// other commands.
+func (f *findings) unreachable(service string, err error) {
+	p := *explain(err)
+	var unreachable *dial.UnreachableError
+	if errors.As(err, &unreachable) {
+		p.hint = cmp.Or(unreachable.Fix, p.hint)
+	}
+	f.bad(service, p.message, p.hint)
 }
 
 // agent asks the agent about itself. It returns an error when there is nothing
 // to be learned from it.
 func (f *findings) agent(ctx context.Context, c *client.Client, m machine) error {
 	s, err := c.Status(ctx)
-	if fault.KindOf(err) == fault.Denied {
-		f.bad("agent", explain(err).message, explain(err).hint)
-		return err
-	}
 	if err != nil {
-		f.unreachable(err)
+		f.unreachable("agent", err)
 		return err
 	}
 	f.ok("agent", "%s in %s mode answers at %s and takes you for %s", s.Version, s.Mode, c.Socket(), callerOf(s.Caller))
@@ -139,22 +140,10 @@ func (f *findings) policy(source string) {
 		return
 	}
 	if _, err := readPolicy(source); err != nil && !errors.Is(err, os.ErrPermission) {
-		f.bad("policy", strings.ReplaceAll(explain(err).message, "\n", "; "), "mend the file, then reload the agent; it goes on with what it read before")
+		f.bad("policy", strings.ReplaceAll(explain(err).message, "\n", "; "), "correct the file, then reload the agent; it goes on with what it read before")
 		return
 	}
 	f.ok("policy", "%s", source)
-}
-
-// forgetDoctor takes out of hints, most of which are for other commands too, that
-// doctor knows more.
-func (f findings) forgetDoctor() {
-	for i := range f {
-		parts := slices.DeleteFunc(strings.Split(f[i].Hint, "; "), func(part string) bool { return strings.Contains(part, "holdfast doctor") })
-		f[i].Hint = strings.Join(parts, "; ")
-		if len(parts) == 0 {
-			f[i].Hint = "holdfast status shows more"
-		}
-	}
 }
 
 func (a *app) printFindings(found findings, asJSON bool) error {

@@ -67,7 +67,7 @@ func (f *findings) cardsFault(m machine, report func(subject, message, hint stri
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
 		report("cards", fmt.Sprintf("the agent has not looked at the cards within %s", cardsTime), "take them out and put them in again")
-	case fromAgent && strings.Contains(e.Hint, "polkit"):
+	case fromAgent && e.Next.Do == fault.AllowPCSCD:
 		report("cards", e.Message+": polkit refuses it", polkitHint(m, mode))
 	case fromAgent && e.Kind == fault.DeviceAbsent && f.pcscd(m, report):
 	default:
@@ -106,7 +106,7 @@ func (f *findings) card(m machine, card agentwire.Card) {
 		f.note(subject, card.Reason, card.Hint)
 	case keys.StateBusy:
 		hint := card.Hint
-		if strings.Contains(card.Reason, "scdaemon") || m.scdaemon() {
+		if does(card.Next, fault.ShareCard) || m.scdaemon() {
 			hint = m.shareHint()
 		}
 		f.bad(subject, card.Reason, hint)
@@ -114,12 +114,15 @@ func (f *findings) card(m machine, card agentwire.Card) {
 		f.bad(subject, fmt.Sprintf("it is %s: %s", card.State, card.Reason), orElse(card.Hint, "take it out and put it in again"))
 	}
 	for _, n := range gathered(card.Notes) {
-		said := n.Message == card.Reason || pinSpent(card) && strings.HasPrefix(n.Hint, "holdfast piv unblock")
+		said := n.Message == card.Reason || pinSpent(card) && does(n.Next, fault.Unblock)
 		if !said {
 			f.note(subject, n.Message, n.Hint)
 		}
 	}
 }
+
+// does reports whether a next step is step.
+func does(next *fault.Next, step fault.Step) bool { return next != nil && next.Do == step }
 
 // pinSpent reports whether no PIN may be tried on a card.
 func pinSpent(card agentwire.Card) bool { return card.PINTries != nil && *card.PINTries < 2 }

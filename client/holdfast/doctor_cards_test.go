@@ -50,7 +50,7 @@ func (f findings) hints() string {
 func TestDoctorCards(t *testing.T) {
 	card := clienttest.NewCard(7)
 	card.Notes = []agentwire.Notice{
-		{Message: "the PIN is the factory's, which everybody knows", Hint: "holdfast piv setup --card 7"},
+		{Message: "the PIN is the factory's, which everybody knows", Hint: "holdfast piv setup --card 7", Next: &fault.Next{Do: fault.SetUpCard, Card: 7}},
 		{Message: "firmware 5.4.3 leaks ECDSA keys", Hint: "replace it"},
 	}
 	agent, m := withReaders(t, card)
@@ -92,16 +92,16 @@ func (c cardCase) run(t *testing.T) {
 	wantHints(t, found)
 }
 
-// failing has every look at the cards fail.
-func failing(kind fault.Kind, message, hint string) func(*testing.T, *clienttest.Agent, machine) {
+// failing makes ListCards fail.
+func failing(kind fault.Kind, message string, next fault.Step) func(*testing.T, *clienttest.Agent, machine) {
 	return func(_ *testing.T, a *clienttest.Agent, _ machine) {
-		a.Fail(agentwire.ListCards, &fault.Error{Kind: kind, Message: message, Hint: hint})
+		a.Fail(agentwire.ListCards, &fault.Error{Kind: kind, Message: message, Next: fault.Next{Do: next}})
 	}
 }
 
 func TestDoctorPCSCD(t *testing.T) {
-	stopped := failing(fault.DeviceAbsent, "pcscd is not running", "install pcscd")
-	refused := failing(fault.DeviceAbsent, "pcscd does not let this user use cards", "see polkit(8)")
+	stopped := failing(fault.DeviceAbsent, "pcscd is not running", fault.StartPCSCD)
+	refused := failing(fault.DeviceAbsent, "pcscd does not let this user use cards", fault.AllowPCSCD)
 	for name, test := range map[string]cardCase{
 		"pcscd not installed": {func(t *testing.T, a *clienttest.Agent, m machine) {
 			check(t, os.Remove(m.path("/usr/sbin/pcscd")))
@@ -123,7 +123,7 @@ func TestDoctorPCSCD(t *testing.T) {
 			put(t, m, "/usr/share/polkit-1/rules.d/holdfast.rules", "")
 			refused(t, a, m)
 		}, stateBad, "cards", "polkit refuses it", "does the agent run as the user holdfast?", 1},
-		"cards refused": {failing(fault.Denied, "not you", "ask"), stateBad, "cards", "not you", "ask", 1},
+		"cards refused": {failing(fault.Denied, "not you", fault.Unlock), stateBad, "cards", "not you", "holdfast unlock NAME", 1},
 	} {
 		t.Run(name, test.run)
 	}
@@ -148,7 +148,7 @@ func TestDoctorCardFaults(t *testing.T) {
 			put(t, m, "/sys/bus/usb/devices/1-4/idVendor", "1050\n")
 		}, stateNote, "cards", "pcscd does not see it", "apt install libccid", 0},
 		"in use by scdaemon": {func(t *testing.T, a *clienttest.Agent, m machine) {
-			a.Cards[0].State, a.Cards[0].Reason, a.Cards[0].Hint = "busy", "the reader is in use by scdaemon", "wait"
+			a.Cards[0].State, a.Cards[0].Reason, a.Cards[0].Next = "busy", "the reader is in use by scdaemon", &fault.Next{Do: fault.ShareCard}
 			put(t, m, "/home/me/.gnupg/scdaemon.conf", "# mine\npcsc-shared\n")
 		}, stateBad, "card 7", "in use by scdaemon", "put disable-ccid into ~/.gnupg/scdaemon.conf", 1},
 		"in use in spite of scdaemon.conf": {func(t *testing.T, a *clienttest.Agent, m machine) {
@@ -188,9 +188,9 @@ func TestDoctorCardsUnused(t *testing.T) {
 // An agent that has only cards, and can use none, is of no use.
 func TestDoctorOnlyCards(t *testing.T) {
 	agent, m := withReaders(t)
-	agent.Status.Devices = []agentwire.Device{{Backend: "piv", Device: "piv", State: "absent", Reason: "pcscd is not running", Hint: "install pcscd, then: systemctl enable --now pcscd.socket"}}
+	agent.Status.Devices = []agentwire.Device{{Backend: "piv", Device: "piv", State: "absent", Reason: "pcscd is not running", Next: &fault.Next{Do: fault.StartPCSCD}}}
 	check(t, os.Remove(m.path("/usr/sbin/pcscd")))
-	agent.Fail(agentwire.ListCards, &fault.Error{Kind: fault.DeviceAbsent, Message: "pcscd is not running", Hint: "install pcscd, then: systemctl enable --now pcscd.socket"})
+	agent.Fail(agentwire.ListCards, &fault.Error{Kind: fault.DeviceAbsent, Message: "pcscd is not running", Next: fault.Next{Do: fault.StartPCSCD}})
 	if found, code := examineAt(agent.Socket, m); code != exitFailed || !found.has(stateBad, "pcscd", "is not installed") {
 		t.Errorf("got code %d and %+v", code, found)
 	}
@@ -242,20 +242,6 @@ func TestDoctorGathers(t *testing.T) {
 		t.Errorf("got code %d and %+v", code, found)
 	}
 	command{socket: agent.Socket}.run("piv", "list").want(t, 0, "the PIN is bad; the PUK is bad\n", "note         x\n", "note         y\n")
-}
-
-// Doctor sends nobody to doctor.
-func TestForgetDoctor(t *testing.T) {
-	f := findings{{Hint: "try again; holdfast doctor tells more"}, {Hint: "holdfast doctor says what is wrong"}, {Hint: "a; b"}, {}}
-	f.forgetDoctor()
-	if f[0].Hint != "try again" || f[1].Hint != "holdfast status shows more" || f[2].Hint != "a; b" || f[3].Hint != "" {
-		t.Errorf("got %+v", f)
-	}
-	agent, c := withCards(t)
-	agent.Status.Notices = []agentwire.Notice{{Message: "a record", Hint: "move it; holdfast doctor says why"}}
-	if got := c.run("doctor"); strings.Contains(got.stdout, "holdfast doctor") || !strings.Contains(got.stdout, "hint: move it\n") {
-		t.Errorf("got %q", got.stdout)
-	}
 }
 
 func TestDoctorWithoutCards(t *testing.T) {

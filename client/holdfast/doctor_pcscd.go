@@ -1,13 +1,11 @@
 package main
 
 import (
-	"strings"
-
 	"holdfast/internal/fault"
 )
 
-// polkitHint says who has to be let in. By itself polkit lets in whoever sits in
-// front of the machine.
+// polkitHint says how to let the agent use cards. Without rules polkit allows only
+// the user of the machine's own seat.
 func polkitHint(m machine, mode string) string {
 	switch {
 	case mode != "system":
@@ -41,11 +39,11 @@ func (m machine) lackOfPCSCD() (message, hint string) {
 	return "", ""
 }
 
-// aboutPCSCD puts what this machine shows of pcscd in place of what the agent said,
-// who cannot see whether it is installed.
+// aboutPCSCD replaces the agent's error about pcscd with what this machine shows: the
+// agent cannot see whether pcscd is installed.
 func (m machine) aboutPCSCD(err error) error {
 	e, fromAgent := fault.AsError(err)
-	if !fromAgent || !blamesPCSCD(e.Hint) {
+	if !fromAgent || e.Next.Do != fault.StartPCSCD {
 		return err
 	}
 	if message, hint := m.lackOfPCSCD(); message != "" {
@@ -53,6 +51,3 @@ func (m machine) aboutPCSCD(err error) error {
 	}
 	return err
 }
-
-// blamesPCSCD reports whether a hint of the agent's is to start pcscd.
-func blamesPCSCD(hint string) bool { return strings.Contains(hint, "pcscd.socket") }

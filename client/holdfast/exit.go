@@ -128,7 +128,7 @@ func explain(err error) *problem {
 // the agent does not know its name, a command line that can be copied needs it.
 func aboutKey(name string, err error) error {
 	e, ok := fault.AsError(err)
-	if !ok || e.Next.Do != fault.Unlock || e.Next.Key != "" {
+	if !ok || e.Next.Do != fault.Unlock || e.Next.Key != "" || errors.As(err, new(*problem)) {
 		return err
 	}
 	next := e.Next

@@ -120,7 +120,7 @@ func spent(card agentwire.Card, what string, tries int) error {
 // wrongSecret says what to do next when a card did not take its PIN or PUK.
 func wrongSecret(err error, what string) error {
 	e, fromAgent := fault.AsError(err)
-	if !fromAgent || e.Kind != fault.PINRequired || e.Hint != "" {
+	if !fromAgent || e.Kind != fault.PINRequired || e.Advice() != "" {
 		return err
 	}
 	p := *explain(err)

@@ -4,12 +4,12 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 
 	"holdfast/client"
 	"holdfast/internal/agentwire"
+	"holdfast/internal/fault"
 )
 
 // setUpOptions is what `piv setup` was given.
@@ -92,7 +92,7 @@ func (a *app) agreeToSetUp(ctx context.Context, card agentwire.Card, o *setUpOpt
 		return personf("ykman piv reset makes the card as it was when it was sold; it loses every key on it",
 			"the PUK of card %d is blocked, so it cannot be replaced", card.Serial)
 	}
-	card.Notes = slices.DeleteFunc(slices.Clone(card.Notes), func(n agentwire.Notice) bool { return strings.HasPrefix(n.Hint, "holdfast piv setup") })
+	card.Notes = slices.DeleteFunc(slices.Clone(card.Notes), func(n agentwire.Notice) bool { return does(n.Next, fault.SetUpCard) })
 	if err := printCard(a.stderr, card); err != nil {
 		return err
 	}

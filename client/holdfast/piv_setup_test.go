@@ -27,7 +27,7 @@ func setUpSent(t *testing.T, agent *clienttest.Agent) (sent agentwire.SetUpCardP
 // for what everybody knows.
 func TestSetUpNewCard(t *testing.T) {
 	card := clienttest.NewFactoryCard(7)
-	card.Notes = []agentwire.Notice{{Message: "the PIN is the factory's", Hint: "holdfast piv setup --card 7"}, {Message: "it has a flaw", Hint: "replace it"}}
+	card.Notes = []agentwire.Notice{{Message: "the PIN is the factory's", Hint: "holdfast piv setup --card 7", Next: &fault.Next{Do: fault.SetUpCard, Card: 7}}, {Message: "it has a flaw", Hint: "replace it"}}
 	agent, _ := withCards(t, card)
 	p := openPTY(t)
 	p.answer(t, "Replace them on card 7? [y/N] ", "y\n",

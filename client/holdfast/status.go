@@ -9,6 +9,7 @@ import (
 
 	"holdfast/client"
 	"holdfast/internal/agentwire"
+	"holdfast/internal/fault"
 )
 
 func (a *app) statusCommand() *cobra.Command {
@@ -51,7 +52,7 @@ func (m machine) statusRows(socket string, s agentwire.GetStatusReply) [][]strin
 		{"keys", fmt.Sprintf("%d that you may see", s.Keys)},
 	}
 	for _, d := range s.Devices {
-		if message, hint := m.lackOfPCSCD(); d.Backend == pivBackend && blamesPCSCD(d.Hint) && message != "" {
+		if message, hint := m.lackOfPCSCD(); d.Backend == pivBackend && does(d.Next, fault.StartPCSCD) && message != "" {
 			d.Reason, d.Hint = message, hint
 		}
 		rows = append(rows, deviceRows(d)...)

@@ -91,8 +91,7 @@ func (f *findings) broker(ctx context.Context, a *app) {
 	}
 	s, err := a.brokerStatus(ctx, &kubeOptions{})
 	if err != nil {
-		p := explain(err)
-		f.bad("broker", p.message, p.hint)
+		f.unreachable("broker", err)
 		return
 	}
 	f.ok("broker", "%s in %s mode answers at %s; its proxy is at %s", s.Version, s.Mode, dial.Broker().Path(), orNowhere(s.Endpoint.Address))

@@ -90,6 +90,7 @@ type UnreachableError struct {
 	Socket string // the path that was tried
 	Reason string // one fact, lower case, no full stop
 	Hint   string // the next step; may be empty
+	Fix    string // Hint without the advice to run holdfast doctor; set where Hint has it
 	Err    error  // the cause; may be nil
 }
 
@@ -164,13 +165,14 @@ func (s Service) dialError(path string, err error) error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, syscall.ENOTDIR):
 		e.Reason = fmt.Sprintf("no %s listens at %s", s.Name, path)
-		e.Hint = fmt.Sprintf("start one (systemctl --user start holdfast-%s.socket), or name another socket with %s; holdfast doctor looks closer", s.Name, s.Variable)
+		e.Fix = fmt.Sprintf("start one (systemctl --user start holdfast-%s.socket), or name another socket with %s", s.Name, s.Variable)
 	case errors.Is(err, fs.ErrPermission):
 		e.Reason = "you may not connect to " + path
-		e.Hint = "use the " + s.Name + " of your own user, or have an administrator let you in; holdfast doctor looks closer"
+		e.Fix = "use the " + s.Name + " of your own user, or have an administrator let you in"
 	default:
 		e.Reason = fmt.Sprintf("connecting to %s: %v", path, err)
-		e.Hint = "holdfast doctor looks closer"
+		e.Fix = "look at the log of the " + s.Name
 	}
+	e.Hint = e.Fix + "; holdfast doctor looks closer"
 	return e
 }
