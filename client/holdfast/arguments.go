@@ -49,7 +49,7 @@ func required(names ...string) func(*cobra.Command, []string) error {
 	}
 }
 
-// badOption says in this tool's words what is wrong with an option.
+// badOption returns the error for a bad option in the words of this tool.
 func badOption(_ *cobra.Command, err error) error {
 	var unknown *pflag.NotExistError
 	var bare *pflag.ValueRequiredError
@@ -76,7 +76,7 @@ func dashed(name, letters string) string {
 	return "--" + name
 }
 
-// wanted is what an option takes, for people.
+// wanted describes the value that an option takes.
 func wanted(f *pflag.Flag) string {
 	switch f.Value.Type() {
 	case "int", "int64":

@@ -22,9 +22,9 @@ func (a *app) auditTail() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use: "tail", Short: "show the newest decisions, oldest first",
-		Long: `Shows the newest decisions of the agent: your own, and everybody's for root and
+		Long: `Shows the newest decisions of the agent: yours, or those of all users for root and
 for the agent's own user. --json prints the records as they are in the log, one on
-a line.`,
+each line.`,
 		Example: indent("holdfast audit tail -n 5"),
 		Args:    arguments(),
 		PreRunE: func(*cobra.Command, []string) error {
@@ -66,7 +66,7 @@ func (a *app) newest(ctx context.Context, file string, n int) ([]string, error) 
 	return c.TailAudit(ctx, n)
 }
 
-// record is what is shown of a record. Records may have more.
+// record holds the members of an audit record that are shown. Records may have more.
 type record struct {
 	Time   time.Time `json:"time"`
 	Seq    uint64    `json:"seq"`
@@ -114,8 +114,8 @@ func (r *record) row() []string {
 	return []string{when(r.Time), fmt.Sprint(r.Seq), what, dash(r.Operation), dash(r.Key), dash(r.who()), dash(r.Rule), details(r.Detail)}
 }
 
-// who is the caller; or for whom the caller says that it asks, and that it is the
-// caller who says so.
+// who describes the caller, or the user that the caller reports to act for, marked as
+// reported by the caller.
 func (r *record) who() string {
 	c := r.Caller
 	if c == nil {
@@ -150,8 +150,8 @@ func (a *app) auditVerify() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "verify", Short: "check that the log is as the agent wrote it",
 		Long: `Walks the log's chain of hashes and compares its end with the anchor, the file
-beside it whose name ends in .anchor. Write the head down elsewhere: only a copy
-of it shows that somebody wrote both files anew.`,
+beside it whose name ends in .anchor. Keep a copy of the head elsewhere: only a copy
+shows that both files were written anew.`,
 		Example: indent("holdfast audit verify"),
 		Args:    arguments(),
 		RunE: a.action(func(ctx context.Context, _ []string) error {

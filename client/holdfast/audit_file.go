@@ -36,7 +36,7 @@ type anchor struct {
 // verifyFile checks a log without an agent.
 func verifyFile(path string) (agentwire.VerifyAuditReply, error) {
 	c := chain{head: strings.Repeat("0", 2*sha256.Size)}
-	// The anchor first: what the agent adds meanwhile comes after it.
+	// The anchor is read first: records that the agent adds meanwhile come after it.
 	if err := c.end.read(path + ".anchor"); err != nil {
 		return agentwire.VerifyAuditReply{}, err
 	}

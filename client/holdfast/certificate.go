@@ -24,7 +24,7 @@ func (a *app) certificateCommands() *cobra.Command {
 		a.certificateRequest(), a.certificateInstall(), a.certificateRenew(), a.certificateShow())
 }
 
-// requestOptions is what `certificate request` was given.
+// requestOptions holds the options of `certificate request`.
 type requestOptions struct {
 	subject string
 	dns     []string
@@ -67,7 +67,7 @@ it is for this key, and the key signs it.`,
 
 func (o *requestOptions) template() (*x509.CertificateRequest, error) {
 	if o.subject == "" && len(o.dns) == 0 && len(o.ip) == 0 {
-		return nil, usagef("give --subject CN=…, or --dns for a server", "the request would be for nobody")
+		return nil, usagef("give --subject CN=…, or --dns for a server", "the request has no subject")
 	}
 	subject, err := enroll.ParseSubject(o.subject)
 	if err != nil {
@@ -90,7 +90,7 @@ func (a *app) readCertificates(name string) ([][]byte, error) {
 	var chain [][]byte
 	for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(rest) {
 		if strings.HasSuffix(block.Type, "PRIVATE KEY") {
-			return nil, failf("only certificates belong here; a key in a file is what holdfast is there to avoid", "%s holds a private key", inputName(name))
+			return nil, failf("only certificates belong here; holdfast exists to keep keys out of files", "%s holds a private key", inputName(name))
 		}
 		if block.Type != "CERTIFICATE" {
 			continue
@@ -145,7 +145,7 @@ func (a *app) certificateShow() *cobra.Command {
 	return cmd
 }
 
-// certificate is what is shown of one.
+// certificate is the JSON form of a certificate.
 type certificate struct {
 	Subject   string    `json:"subject"`
 	Issuer    string    `json:"issuer"`

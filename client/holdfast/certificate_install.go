@@ -10,7 +10,7 @@ import (
 	"holdfast/internal/agentwire"
 )
 
-// installOptions is what `certificate install` was given.
+// installOptions holds the options of `certificate install`.
 type installOptions struct {
 	recordOnly, json bool
 	source           secretSource
@@ -24,8 +24,8 @@ func (a *app) certificateInstall() *cobra.Command {
 this key. FILE may be - for stdin.
 
 For a key on a card the leaf is stored in the key's slot too, where other programs
-look for it; unless the key is unlocked, the card's PIN is asked for. It is not with
---record-only: the slot of a locked key is then left as it is.`,
+look for it; unless the key is unlocked, that needs the card's PIN. With
+--record-only no PIN is asked for, and the slot of a locked key stays as it is.`,
 		Example: indent("holdfast certificate install alice alice.pem"),
 		Args:    oneKey("FILE"), ValidArgsFunction: a.completeKeys,
 		RunE: a.asking(func(ctx context.Context, c *client.Client, args []string) error {

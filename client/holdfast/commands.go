@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// helpTemplate puts the example last: it is what people look for.
+// helpTemplate puts the example last, where it is easy to find.
 const helpTemplate = `{{with or .Long .Short}}{{. | trimTrailingWhitespaces}}
 
 {{end}}Usage:
@@ -37,7 +37,8 @@ func (a *app) commands() *cobra.Command {
 	)
 	root.Long = `holdfast keeps private keys in this machine's TPM or on a YubiKey, and an agent
 signs with them for the programs that its policy names. This command makes such
-keys, gets certificates for them, tries them out, and explains what is going on.
+keys, gets certificates for them, tries them out, and explains the state of agent,
+devices and policy.
 
 Exit codes: 0 done, 1 failed, 2 usage, 3 no agent, 4 denied, 5 a person is needed
 (PIN, touch, confirmation).`
@@ -86,8 +87,8 @@ func (a *app) completionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "completion bash|zsh|fish",
 		Short: "print a script that completes commands and key names in a shell",
-		Long: `Prints a script for the shell named. Names of keys are completed too, when an
-agent answers.`,
+		Long: `Prints a script for the named shell. It also completes names of keys when an agent
+answers.`,
 		Example:   indent("holdfast completion bash > ~/.local/share/bash-completion/completions/holdfast"),
 		Args:      arguments("SHELL"),
 		ValidArgs: []string{"bash", "zsh", "fish"},

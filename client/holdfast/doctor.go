@@ -14,7 +14,7 @@ import (
 	"holdfast/internal/dial"
 )
 
-// A finding is one thing that doctor looked at.
+// A finding is the result of one check of doctor.
 type finding struct {
 	State   string `json:"state"` // ok, note or bad
 	Subject string `json:"subject"`
@@ -29,7 +29,7 @@ const (
 	stateBad  = "bad"
 )
 
-// findings collects what doctor found.
+// findings holds the results of doctor.
 type findings []finding
 
 func (f *findings) ok(subject, format string, args ...any) {
@@ -42,6 +42,12 @@ func (f *findings) note(subject, message, hint string) {
 
 func (f *findings) bad(subject, message, hint string) {
 	*f = append(*f, finding{stateBad, subject, message, hint})
+}
+
+// failed adds an error as a finding.
+func (f *findings) failed(subject string, err error) {
+	p := explain(err)
+	f.bad(subject, p.message, p.hint)
 }
 
 func (f findings) count(state string) int {
@@ -57,11 +63,11 @@ func (f findings) count(state string) int {
 func (a *app) doctorCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use: "doctor", Short: "find out what is wrong, and what to do about it",
-		Long: `Looks at the agent, its socket, its devices and keys, at the broker where there is
-one, and at what this machine has for them, and says for each thing that is wrong
-what to do next. It works without an agent. The exit code is 0 when nothing is
-wrong and 3 when no agent answers.`,
+		Use: "doctor", Short: "find faults, and print what to do about them",
+		Long: `Checks the agent, its socket, its devices and keys, the broker where there is one,
+and what this machine has installed for them. For each fault it prints the next
+step. It works without an agent. The exit code is 0 when nothing is wrong and 3
+when no agent answers.`,
 		Example: indent("holdfast doctor"),
 		Args:    arguments(),
 		RunE: a.action(func(ctx context.Context, _ []string) error {
@@ -76,11 +82,11 @@ wrong and 3 when no agent answers.`,
 	return cmd
 }
 
-// examine looks at everything. What the machine has matters most where the
-// agent does not work, so there it counts as wrong and not as a note.
+// examine checks everything. Faults of the machine count as wrong where the agent does
+// not work, and are notes where it does.
 func (a *app) examine(ctx context.Context) (findings, int) {
 	var found findings
-	c, err := a.dialFor(ctx, a.patience.state)
+	c, err := a.dialFor(ctx, a.timeouts.state)
 	if err != nil {
 		found.unreachable("agent", err)
 		found.units(a.machine)

@@ -64,7 +64,7 @@ func nextStep(state keys.State) string {
 func (f *findings) keys(ctx context.Context, c *client.Client) {
 	list, err := c.Keys(ctx, false)
 	if err != nil {
-		f.bad("keys", explain(err).message, explain(err).hint)
+		f.failed("keys", err)
 		return
 	}
 	before := len(*f)

@@ -24,7 +24,7 @@ func TestDoctorRenewals(t *testing.T) {
 	agent, _ := withAlice(t)
 	m := healthy(t)
 	startBroker(t)
-	a := &app{socket: agent.Socket, machine: m, patience: usualPatience()}
+	a := &app{socket: agent.Socket, machine: m, timeouts: usualTimeouts()}
 	check(t, profile.Write(profile.Directory(false), &profile.Profile{
 		Name: "prod", Key: "alice", Renewal: profile.Renewal{SignerName: enroll.PeopleSigner},
 		Cluster: profile.Cluster{Server: "https://a", CertificateAuthorityData: string(clienttest.NewCA(t).PEM)},

@@ -88,7 +88,7 @@ func (f *findings) noCardSeen(m machine) {
 	}
 }
 
-// card passes on what the agent found out about a card.
+// card reports the state of a card as the agent gives it.
 func (f *findings) card(m machine, card agentwire.Card) {
 	subject := "reader" // which one, the reason says
 	if card.Serial != 0 {

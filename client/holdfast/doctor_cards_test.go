@@ -212,7 +212,7 @@ func TestDoctorOnlyCards(t *testing.T) {
 	}
 	var out synced
 	for _, args := range []string{"piv list", "piv setup"} {
-		a := &app{streams: streams{strings.NewReader(""), &out, &out, nil}, patience: usualPatience(), machine: m}
+		a := &app{streams: streams{strings.NewReader(""), &out, &out, nil}, timeouts: usualTimeouts(), machine: m}
 		root := a.commands()
 		root.SetArgs(append([]string{"--socket", agent.Socket}, strings.Fields(args)...))
 		if code := a.report(root.ExecuteContext(t.Context())); code != 1 || !strings.Contains(out.String(), "error: "+stopped) {

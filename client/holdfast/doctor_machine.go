@@ -17,8 +17,8 @@ import (
 	"holdfast/internal/peer"
 )
 
-// machine is what doctor looks at besides the agent. Its zero value is this
-// machine; a test puts another file tree in its place.
+// machine is the file tree that doctor looks at. Its zero value is this machine; tests
+// use another tree.
 type machine struct{ root string }
 
 func (m machine) path(elements ...string) string {
@@ -138,7 +138,7 @@ func (f *findings) units(m machine) {
 	}
 }
 
-// kernel looks at how well an agent can tell who is calling.
+// kernel checks how well an agent can identify its callers.
 func (f *findings) kernel() {
 	has, err := peer.HasPeerPidfd()
 	switch {

@@ -16,7 +16,7 @@ func polkitHint(m machine, mode string) string {
 	return "/usr/share/polkit-1/rules.d/holdfast.rules of the holdfast package lets the agent in: install it"
 }
 
-// pcscd reports what the service that speaks to readers lacks, if anything.
+// pcscd reports a fault of pcscd on this machine. It returns false when there is none.
 func (f *findings) pcscd(m machine, report func(subject, message, hint string)) bool {
 	message, hint := m.lackOfPCSCD()
 	if message != "" {
@@ -25,8 +25,8 @@ func (f *findings) pcscd(m machine, report func(subject, message, hint string)) 
 	return message != ""
 }
 
-// lackOfPCSCD looks for the service that speaks to readers, and says what it lacks.
-// The message is empty where nothing is seen to be wrong.
+// lackOfPCSCD checks that pcscd is installed and running. The message is empty when
+// nothing is wrong.
 func (m machine) lackOfPCSCD() (message, hint string) {
 	const socket = "/run/pcscd/pcscd.comm"
 	switch {

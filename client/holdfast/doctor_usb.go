@@ -19,10 +19,10 @@ func (m machine) anyFile(pattern, text string) bool {
 	})
 }
 
-// usbKey reports whether a YubiKey is plugged in, whoever uses it.
+// usbKey reports whether a YubiKey is plugged in, used by any program or none.
 func (m machine) usbKey() bool { return m.anyFile("/sys/bus/usb/devices/*/idVendor", yubico) }
 
-// scdaemon reports whether gpg's daemon for cards runs, anybody's.
+// scdaemon reports whether gpg's daemon for cards runs, for any user.
 func (m machine) scdaemon() bool { return m.anyFile("/proc/[0-9]*/comm", "scdaemon") }
 
 // shareHint says how gpg lets other programs use a card too. By itself its scdaemon

@@ -54,14 +54,9 @@ gets it.`,
 			"holdfast enroll kubernetes node --node worker-1 --key node --create --server https://api:6443 --ca ca.pem --token-file token"),
 		Args: oneProfile, ValidArgsFunction: o.profiles.complete,
 		PreRunE: func(*cobra.Command, []string) error { return o.check() },
-		RunE: a.action(func(ctx context.Context, args []string) error {
-			c, err := a.dialFor(ctx, answerTime)
-			if err != nil {
-				return err
-			}
-			defer c.Close()
+		RunE: a.asking(func(ctx context.Context, c *client.Client, args []string) error {
 			o.Profile = args[0]
-			err = a.enroll(ctx, c, &o)
+			err := a.enroll(ctx, c, &o)
 			return aboutKey(o.Key, err)
 		}),
 	}

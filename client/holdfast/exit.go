@@ -79,7 +79,7 @@ func usageError(err error) error {
 	return usagef(hint, "%w", err)
 }
 
-// report tells the person about err and returns its exit code.
+// report prints err and returns its exit code.
 func (a *app) report(err error) int {
 	var no answered
 	switch {
@@ -96,8 +96,8 @@ func (a *app) report(err error) int {
 	return p.code
 }
 
-// tell writes text to stderr and says on each of its lines what it is: a file
-// with several mistakes has one on each, and no line passes for another's.
+// tell writes text to stderr with its kind on each line: a file with several mistakes
+// has one on each line, and no text of another party passes for a line of its own.
 func (a *app) tell(what, text string) {
 	for line := range strings.SplitSeq(text, "\n") {
 		fmt.Fprintf(a.stderr, "holdfast: %s: %s\n", what, printable(line))

@@ -85,7 +85,7 @@ func TestUsage(t *testing.T) {
 // A file that cannot be read or written, or holds nothing, comes with a next step.
 func TestFileHints(t *testing.T) {
 	agent, c := withAlice(t)
-	const missing, rename = "name a file that is there", "leave -o out for stdout"
+	const missing, rename = "name a file that exists", "leave -o out for stdout"
 	for line, want := range map[string]string{
 		"certificate install alice /nonexistent/x":                   missing,
 		"tls connect --ca /nonexistent/x localhost:1":                missing,

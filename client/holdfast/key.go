@@ -54,7 +54,7 @@ func (a *app) keyList() *cobra.Command {
 			return a.printKeys(list, a.softwareDevices(ctx, c))
 		}),
 	}
-	cmd.Flags().BoolVar(&all, "all", false, "everybody's keys, as far as you may see them")
+	cmd.Flags().BoolVar(&all, "all", false, "keys of all users, as far as you may see them")
 	jsonFlag(cmd, &asJSON)
 	return cmd
 }
@@ -62,7 +62,7 @@ func (a *app) keyList() *cobra.Command {
 func (a *app) keyShow() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use: "show NAME", Short: "show all that is known of a key",
+		Use: "show NAME", Short: "show a key",
 		Example: indent("holdfast key show alice"),
 		Args:    oneKey(), ValidArgsFunction: a.completeKeys,
 		RunE: a.asking(func(ctx context.Context, c *client.Client, args []string) error {
@@ -77,7 +77,7 @@ func (a *app) keyShow() *cobra.Command {
 	return cmd
 }
 
-// showKey prints one key, for programs or for people.
+// showKey prints one key, as JSON or as a table.
 func (a *app) showKey(ctx context.Context, c *client.Client, k agentwire.Key, asJSON bool) error {
 	if asJSON {
 		return a.json(k)
@@ -88,9 +88,9 @@ func (a *app) showKey(ctx context.Context, c *client.Client, k agentwire.Key, as
 func (a *app) keyDelete() *cobra.Command {
 	var yes bool
 	cmd := &cobra.Command{
-		Use: "delete NAME", Short: "delete a key for ever",
-		Long: `Deletes a key. There is no copy of it anywhere, so there is no way back. A card goes
-on holding what is in its slot, and the agent knows of it no more.`,
+		Use: "delete NAME", Short: "delete a key; this cannot be undone",
+		Long: `Deletes a key. No copy of it exists, so this cannot be undone. A key on a card stays
+in its slot, but the agent no longer uses it.`,
 		Example: indent("holdfast key delete alice --yes"),
 		Args:    oneKey(), ValidArgsFunction: a.completeKeys,
 		RunE: a.asking(func(ctx context.Context, c *client.Client, args []string) error {
@@ -124,8 +124,8 @@ func (a *app) keyExport() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "export NAME", Short: "print a key in its device's own file format",
 		Long: `Prints a key in the TPM as a TSS2 PRIVATE KEY (PEM), which tpm2-openssl and other
-programs read, and of a key on a card where it is. It is of no use without this
-machine's TPM, or the card.`,
+programs read; for a key on a card it prints the card and the slot. The file is of
+no use without this machine's TPM, or the card.`,
 		Example: indent("holdfast key export alice -o alice.tss2.pem"),
 		Args:    oneKey(), ValidArgsFunction: a.completeKeys,
 		RunE: a.asking(func(ctx context.Context, c *client.Client, args []string) error {
@@ -147,8 +147,8 @@ func (a *app) keyBind() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "bind NAME --server HOST:PORT --ca FILE", Short: "name the only servers that a client key may be used against",
 		Long: `Binds a tls-client key to servers: the agent then signs only for a handshake with
-one of them, proved by a certificate that the CA file's certificates lead to. A
-binding can be changed and not taken off.`,
+one of them, proved by a certificate that a CA in the file has issued. A binding can
+be changed but not removed.`,
 		Example: indent("holdfast key bind alice --server api.example:6443 --ca ca.pem"),
 		Args:    oneKey(), ValidArgsFunction: a.completeKeys,
 		PreRunE: required("server", "ca"),
@@ -207,7 +207,7 @@ func (a *app) read(name string) ([]byte, error) {
 	if name != "-" {
 		f, err := os.Open(name)
 		if err != nil {
-			return nil, failf("name a file that is there and that you may read, or - for stdin", "%w", err)
+			return nil, failf("name a file that exists and that you may read, or - for stdin", "%w", err)
 		}
 		defer f.Close()
 		from = f
@@ -219,7 +219,7 @@ func (a *app) read(name string) ([]byte, error) {
 	return data, err
 }
 
-// inputName is what to call the input of read.
+// inputName returns the name of the input of read, for messages.
 func inputName(name string) string {
 	if name == "-" {
 		return "stdin"
@@ -227,7 +227,7 @@ func inputName(name string) string {
 	return name
 }
 
-// words joins what a list of named values may be, for help texts.
+// words joins a list of named values, for help texts.
 func words[S ~string](list []S) string {
 	var b strings.Builder
 	for i, s := range list {

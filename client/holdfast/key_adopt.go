@@ -16,7 +16,7 @@ import (
 	"holdfast/internal/keys"
 )
 
-// adoptOptions is what `key adopt` was given.
+// adoptOptions holds the options of `key adopt`.
 type adoptOptions struct {
 	agentwire.AdoptKeyParameters
 	slot, confirm string
@@ -30,13 +30,13 @@ func (a *app) keyAdopt() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "adopt NAME FILE|--slot SLOT --purpose PURPOSE", Short: "take a key that another program made with this device",
 		Long: `Takes a key from a file: a TSS2 PRIVATE KEY (PEM), as tpm2-openssl, ssh-tpm-agent
-and holdfast key export write it, or what holdfast key export writes for a key on a
-card. FILE may be - for stdin. With --slot it takes the key in that slot of a card.
-For a key on a card the card's PIN is asked for: its keys are for who knows it.
+and holdfast key export write it, or the file that holdfast key export writes for a
+key on a card. FILE may be - for stdin. With --slot it takes the key in that slot of
+a card. A key on a card needs the card's PIN: anyone who knows the PIN may adopt it.
 
-A key that was not made inside the device, or that can do more than sign, or of
-which a card cannot prove that it made it, is refused unless --allow-imported is
-given, and is shown as imported ever after.`,
+A key is rejected unless --allow-imported is given when it was not made inside the
+device, when it can do more than sign, or when a card cannot prove that it made the
+key. It is then always shown as imported.`,
 		Example: indent("holdfast key adopt alice alice.tss2.pem --purpose tls-client\nholdfast key adopt alice --slot 9a --purpose tls-client"),
 		Args: func(cmd *cobra.Command, args []string) error {
 			if o.slot != "" {
@@ -139,7 +139,7 @@ func referenceCard(file string) uint32 {
 	return uint32(serial)
 }
 
-// slotReference builds what `key export` would write for the key in a slot.
+// slotReference returns the file that `key export` would write for the key in a slot.
 func slotReference(card agentwire.Card, slot string) (string, error) {
 	i := slices.IndexFunc(card.Slots, func(s agentwire.CardSlot) bool { return s.Slot == slot })
 	if i < 0 {

@@ -18,7 +18,7 @@ import (
 // pivBackend is the name of the backend whose devices are cards.
 const pivBackend = "piv"
 
-// cardOptions is what `key create` was told of the card that the key is to be on.
+// cardOptions holds the options of `key create` for a key on a card.
 type cardOptions struct {
 	agentwire.OnCard
 	management secretSource
@@ -148,7 +148,7 @@ func (a *app) agreeToOverwrite(ctx context.Context, card agentwire.Card, o *card
 	}
 	what := contents(card.Slots[i])
 	if !o.Overwrite {
-		return failf("leave --slot out to take a free one; --overwrite loses what is there, for ever",
+		return failf("leave --slot out to take a free one; --overwrite destroys the key in the slot",
 			"slot %s of card %d holds %s", o.Slot, card.Serial, what)
 	}
 	if o.yes {
@@ -158,7 +158,7 @@ func (a *app) agreeToOverwrite(ctx context.Context, card agentwire.Card, o *card
 	return a.confirm(ctx, question, "--yes says it on the command line")
 }
 
-// contents describes what is in a slot, for a sentence.
+// contents describes the key or certificate in a slot, for a sentence.
 func contents(s agentwire.CardSlot) string {
 	parts := []string{"a key"}
 	if s.Algorithm != "" {
@@ -168,7 +168,7 @@ func contents(s agentwire.CardSlot) string {
 	case s.Key != "":
 		parts[0] += " that the agent knows as " + s.Key
 	case s.Taken:
-		parts[0] += " that the agent knows as somebody else's"
+		parts[0] += " that belongs to another user of the agent"
 	}
 	if len(s.Certificate) > 0 {
 		parts = append(parts, "a certificate for "+printable(slotCertificate(s)))
@@ -176,7 +176,7 @@ func contents(s agentwire.CardSlot) string {
 	return strings.Join(parts, " and ")
 }
 
-// parseConfirm reads when a key wants a person's yes: once, always, or process:10m.
+// parseConfirm reads when a key needs confirmation: once, always, or process:10m.
 func parseConfirm(text string) (*agentwire.Confirm, error) {
 	if text == "" {
 		return nil, nil
@@ -191,13 +191,13 @@ func parseConfirm(text string) (*agentwire.Confirm, error) {
 	return nil, usagef("once, always, or process:10m for ten minutes in each process", "--confirm %s is not known", strconv.Quote(fmt.Sprintf("%.20s", text)))
 }
 
-// tellYes says what a key that wants a person's yes needs to be used at all. A touch
-// for each signature is a yes to each.
+// tellYes notes what a key with confirmation needs before it can be used. A touch for
+// each signature confirms each.
 func (a *app) tellYes(k agentwire.Key) {
 	if k.Confirm == nil || k.Place != nil && k.Place.TouchPolicy == string(keys.PolicyAlways) {
 		return
 	}
-	a.note("the agent asks for the yes on the desktop of whoever uses key %s, and refuses where it can reach none; on a card --touch-policy always takes the touch for the yes", k.Name)
+	a.note("the agent asks for confirmation on the desktop of the user of key %s, and denies the signature where it reaches no desktop; on a card, --touch-policy always takes the touch as confirmation", k.Name)
 }
 
 func confirmFlag(cmd *cobra.Command, to *string) {

@@ -105,7 +105,7 @@ func TestOverwrite(t *testing.T) {
 	const lost = "a key (ES256) that the agent knows as alice and a certificate for CN=test CA"
 	c.run(args...).want(t, 1, "slot 9a of card 12345678 holds "+lost, "hint: leave --slot out")
 	args = append(args, "--overwrite")
-	c.run(args...).want(t, 5, "needs a person's yes", "--yes")
+	c.run(args...).want(t, 5, "needs confirmation", "--yes")
 	p := openPTY(t)
 	p.answer(t, "[y/N] ", "\n")
 	p.command(t, agent.Socket).run(args...).want(t, 5, "the answer was no")
@@ -121,7 +121,7 @@ func TestOverwrite(t *testing.T) {
 	if sent := createSent(t, agent); !sent.OnCard.Overwrite || sent.OnCard.Slot != "9a" {
 		t.Errorf("got %+v on the wire", sent.OnCard)
 	}
-	if got := contents(agent.Cards[0].Slots[1]); got != "a key (RS256-2048) that the agent knows as somebody else's" {
+	if got := contents(agent.Cards[0].Slots[1]); got != "a key (RS256-2048) that belongs to another user of the agent" {
 		t.Errorf("got %q", got)
 	}
 }
@@ -158,7 +158,7 @@ func TestConfirm(t *testing.T) {
 		c.stdin = clienttest.CardPIN
 		got := c.run("key", "create", touch, "--purpose", "tls-client", "--touch-policy", touch, "--confirm", "once", "--pin-fd", "0")
 		got.want(t, 0)
-		if strings.Contains(got.stderr, "note: the agent asks for the yes on the desktop of whoever uses key "+touch) != told {
+		if strings.Contains(got.stderr, "note: the agent asks for confirmation on the desktop of the user of key "+touch) != told {
 			t.Errorf("touch policy %s: got %q", touch, got.stderr)
 		}
 	}

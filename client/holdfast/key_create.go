@@ -10,7 +10,7 @@ import (
 	"holdfast/internal/keys"
 )
 
-// createOptions is what `key create` was given.
+// createOptions holds the options of `key create`.
 type createOptions struct {
 	agentwire.CreateKeyParameters
 	pin     bool
@@ -27,8 +27,8 @@ func (a *app) keyCreate() *cobra.Command {
 		Long: `Makes a key inside the device, for one purpose that can never be changed. The
 private key never leaves the device. An RSA key can take a minute.
 
-On a security key (--backend piv) the card's PIN is asked for, which all keys on
-the card share; the card proves that it made the key.`,
+On a security key (--backend piv) the command asks for the card's PIN, which all
+keys on the card share; the card proves that it made the key.`,
 		Example: indent("holdfast key create alice --purpose tls-client\nholdfast key create bob --purpose tls-client --backend piv --touch-policy always"),
 		Args:    oneKey(),
 		PreRunE: func(*cobra.Command, []string) error { return o.check() },
@@ -103,7 +103,7 @@ func (o *createOptions) check() (err error) {
 	return err
 }
 
-// errCardPIN is for who asks for a PIN of a key's own on a card.
+// errCardPIN rejects --pin for a key on a card.
 var errCardPIN = usagef("--pin-policy says when the card wants its PIN", "--pin is for keys in a TPM; a card has one PIN for all its keys")
 
 func checkPurpose(purpose string) error {
@@ -116,7 +116,7 @@ func checkPurpose(purpose string) error {
 	return nil
 }
 
-// newKey makes a key, and asks for what its device needs for that.
+// newKey makes a key, and asks for the PIN that its device needs for that.
 func (a *app) newKey(ctx context.Context, c *client.Client, o *createOptions) (agentwire.Key, error) {
 	backend := o.Backend
 	if backend == "" {

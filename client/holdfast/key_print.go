@@ -13,7 +13,7 @@ import (
 	"holdfast/internal/agentwire"
 )
 
-// softwareTPM is what every output about a software TPM says.
+// softwareTPM marks a software TPM in every output.
 const softwareTPM = "SOFTWARE TPM"
 
 // softwareDevices returns the backends that no hardware protects. Where the
@@ -117,7 +117,7 @@ func backendOf(k agentwire.Key) string {
 	return fmt.Sprintf("%s %d/%s", k.Backend, k.Place.Card, k.Place.Slot)
 }
 
-// placeRows describes where on a card a key is, and what using it takes.
+// placeRows describes the place of a key on a card, and its PIN and touch policies.
 func placeRows(k agentwire.Key) [][]string {
 	p := k.Place
 	if p == nil {
@@ -133,7 +133,7 @@ func placeRows(k agentwire.Key) [][]string {
 	}
 }
 
-// confirmOf says when a person has to say yes.
+// confirmOf describes when a user has to confirm.
 func confirmOf(c agentwire.Confirm) string {
 	switch c.When {
 	case "process":
@@ -144,7 +144,7 @@ func confirmOf(c agentwire.Confirm) string {
 	return "a person says yes to each use"
 }
 
-// notesOf lists what is special about a key, the worst first.
+// notesOf lists the warnings about a key, the worst first.
 func notesOf(k agentwire.Key, software map[string]bool) []string {
 	var notes []string
 	add := func(is bool, note string) {

@@ -104,7 +104,7 @@ func TestEmptyList(t *testing.T) {
 
 func TestKeyDelete(t *testing.T) {
 	agent, c := withAlice(t)
-	c.run("key", "delete", "alice").want(t, 5, "needs a person's yes", "--yes")
+	c.run("key", "delete", "alice").want(t, 5, "needs confirmation", "--yes")
 	if n := len(agent.Calls(agentwire.DeleteKey)); n != 0 {
 		t.Fatalf("deleted without a yes")
 	}

@@ -11,7 +11,7 @@ import (
 	"holdfast/client/profile"
 )
 
-// kubeOptions is what every kubeconfig command takes.
+// kubeOptions holds the options of every kubeconfig command.
 type kubeOptions struct {
 	file   string // --kubeconfig
 	system bool   // the machine's profiles and broker
@@ -35,7 +35,7 @@ func (o *kubeOptions) load() (*kubeconfig.Config, error) {
 func (o *kubeOptions) profiles() (map[string]*profile.Profile, map[string]error, error) {
 	profiles, faults, err := profile.Load(profile.Directory(o.system))
 	if err != nil {
-		return nil, nil, failf("", "%w", err)
+		return nil, nil, err
 	}
 	return profiles, faults, nil
 }

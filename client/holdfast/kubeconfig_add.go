@@ -15,7 +15,7 @@ import (
 	"holdfast/internal/keys"
 )
 
-// addOptions is what `kubeconfig add` was given.
+// addOptions holds the options of `kubeconfig add`.
 type addOptions struct {
 	kubeOptions
 	context       string
@@ -46,8 +46,8 @@ func (a *app) kubeconfigAdd() *cobra.Command {
 		Use: "add CONTEXT --key NAME", Short: "sign in to the cluster of a context with a key",
 		Long: `Writes a profile for the broker from the cluster of an existing context, and a
 cluster, a user and a context that use it into the kubeconfig. The rest of the file
-stays as it is, byte for byte, and so does the old context unless --replace has it
-use the key. holdfast kubeconfig remove takes everything back.
+stays as it is, byte for byte, and so does the old context unless --replace makes it
+use the key. holdfast kubeconfig remove undoes everything.
 
 Modes: proxy has kubectl talk to the broker on this machine, which signs in to the
 cluster with the key. token and certificate have kubectl talk to the cluster itself,
@@ -117,7 +117,7 @@ func (o *addOptions) check(cmd *cobra.Command) error {
 	return o.nameProfile()
 }
 
-// foreign is what a profile's name cannot hold.
+// foreign matches the characters that a profile's name cannot hold.
 var foreign = regexp.MustCompile(`[^a-z0-9]+`)
 
 // nameProfile names the profile after the context where no name was given.

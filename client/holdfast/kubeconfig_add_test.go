@@ -246,7 +246,7 @@ func TestKubeconfigAddOtherServer(t *testing.T) {
 		t.Error("the kubeconfig was changed")
 	}
 	check(t, os.WriteFile(h.profiles+"/kind-dev.yaml", []byte("nonsense: 1\n"), 0o600))
-	h.run("kubeconfig", "add", "kind-dev", "--key", "alice").want(t, 1, "kind-dev.yaml:1: a profile has no word", "mend or remove the profile")
+	h.run("kubeconfig", "add", "kind-dev", "--key", "alice").want(t, 1, "kind-dev.yaml:1: a profile has no word", "correct or remove the profile")
 }
 
 // The layouts that cannot be edited are refused before anything is written.

@@ -23,7 +23,7 @@ func (o *kubeOptions) brokerSocket() string {
 
 // brokerStatus asks the broker about itself.
 func (a *app) brokerStatus(ctx context.Context, o *kubeOptions) (brokerwire.GetStatusReply, error) {
-	ctx, cancel := context.WithTimeout(ctx, a.patience.state)
+	ctx, cancel := context.WithTimeout(ctx, a.timeouts.state)
 	defer cancel()
 	var status brokerwire.GetStatusReply
 	path := o.brokerSocket()

@@ -15,7 +15,6 @@ import (
 	"holdfast/client/kubeconfig"
 	"holdfast/client/profile"
 	"holdfast/internal/brokerwire"
-	"holdfast/internal/dial"
 )
 
 func (a *app) kubeconfigCheck() *cobra.Command {
@@ -23,12 +22,12 @@ func (a *app) kubeconfigCheck() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use: "check", Short: "find out why kubectl would not sign in with a key",
-		Long: `Looks at every user in the kubeconfig that runs holdfast-exec-plugin, at the contexts
-that use it, and at the broker, and says for each thing that is wrong what to do next.
+		Long: `Checks every user in the kubeconfig that runs holdfast-exec-plugin, the contexts that
+use it, and the broker. For each fault it prints the next step.
 The exit code is 0 when nothing is wrong and 1 when something is.
 
-What it cannot see: kubectl does not run the plugin when it is called with --token,
---username or --client-certificate, and says nothing about that.`,
+It cannot see one case: kubectl does not run the plugin when it is called with
+--token, --username or --client-certificate, and does not report that.`,
 		Example: indent("holdfast kubeconfig check"),
 		Args:    arguments(),
 		RunE: a.action(func(ctx context.Context, _ []string) error {
@@ -47,7 +46,7 @@ What it cannot see: kubectl does not run the plugin when it is called with --tok
 	return cmd
 }
 
-// inspection is what `kubeconfig check` looks at, and what it has found.
+// inspection holds the subjects and the findings of `kubeconfig check`.
 type inspection struct {
 	findings
 	config   *kubeconfig.Config
@@ -67,15 +66,11 @@ func (a *app) examineKubeconfig(ctx context.Context, o *kubeOptions) (findings, 
 	}
 	i := &inspection{config: config, profiles: profiles, faults: faults}
 	status, err := a.brokerStatus(ctx, o)
-	var unreachable *dial.UnreachableError
-	switch {
-	case err == nil:
+	if err != nil {
+		i.failed("broker", err)
+	} else {
 		i.status = &status
 		i.ok("broker", "%s in %s mode, proxy at %s", status.Version, status.Mode, status.Endpoint.Address)
-	case errors.As(err, &unreachable):
-		i.bad("broker", unreachable.Error(), unreachable.Hint)
-	default:
-		i.bad("broker", explain(err).message, explain(err).hint)
 	}
 	seen := false
 	for _, name := range slices.Sorted(maps.Keys(config.Users)) {
@@ -142,7 +137,7 @@ func (i *inspection) profile(subject string, entry *kubeconfig.AuthInfo, u use) 
 		i.note(subject, "its arguments name no profile: the cluster's extension has to", "--profile NAME among args says it")
 		return nil
 	case fault != nil:
-		i.bad(subject, strings.ReplaceAll(fault.Error(), "\n", "; "), "mend the profile")
+		i.bad(subject, strings.ReplaceAll(fault.Error(), "\n", "; "), "correct the profile")
 		return nil
 	case p == nil:
 		i.bad(subject, "there is no profile "+u.profile, "holdfast kubeconfig add CONTEXT --key NAME --profile "+u.profile+" makes it")
@@ -159,14 +154,14 @@ func (i *inspection) profile(subject string, entry *kubeconfig.AuthInfo, u use) 
 	return p
 }
 
-// cluster looks at what a context has the user sign in to.
+// cluster checks the cluster of a context.
 func (i *inspection) cluster(subject string, c *kubeconfig.Cluster, name string, e *kubeconfig.ExecConfig, u use, p *profile.Profile) {
 	if c == nil {
 		i.bad(subject, fmt.Sprintf("its cluster %q is not there", name), "kubectl config set-context chooses another")
 		return
 	}
 	if c.InsecureSkipTLSVerify {
-		i.bad(subject, "insecure-skip-tls-verify: kubectl would give the credential to whoever answers", "kubectl config set-cluster "+name+" --insecure-skip-tls-verify=false")
+		i.bad(subject, "insecure-skip-tls-verify: kubectl would give the credential to any server that answers", "kubectl config set-cluster "+name+" --insecure-skip-tls-verify=false")
 	}
 	if u.mode != profile.ModeProxy && !e.ProvideClusterInfo {
 		i.bad(subject, fmt.Sprintf("provideClusterInfo is not true: in mode %s the broker answers only when it knows for which server", u.mode), "provideClusterInfo: true")
@@ -181,14 +176,14 @@ func (i *inspection) cluster(subject string, c *kubeconfig.Cluster, name string,
 		}
 		var err error
 		if want, err = loopback(p, i.status.Endpoint); err != nil {
-			i.bad(subject, explain(err).message, explain(err).hint)
+			i.failed(subject, err)
 			return
 		}
 	}
 	i.compare(subject, c, &want, "holdfast kubeconfig remove "+p.Name+" and add it again")
 }
 
-// compare looks at whether a cluster's entry is what add would write now.
+// compare checks that a cluster's entry is the one that add would write now.
 func (i *inspection) compare(subject string, c, want *kubeconfig.Cluster, hint string) {
 	if c.Server != want.Server {
 		i.bad(subject, fmt.Sprintf("its server is %s and has to be %s", c.Server, want.Server), hint)

@@ -59,7 +59,7 @@ func (o *addOptions) reachable(config *kubeconfig.Config, file string) error {
 // checkKey looks whether there is such a key. Without an agent nobody knows, and
 // the broker will say so.
 func (a *app) checkKey(ctx context.Context, name string) error {
-	c, err := a.dialFor(ctx, a.patience.state)
+	c, err := a.dialFor(ctx, a.timeouts.state)
 	if err != nil {
 		a.note("the agent could not be asked about key %s: %s", name, explain(err).message)
 		return nil
@@ -87,7 +87,7 @@ func (a *app) noteApproval(ctx context.Context, p *profile.Profile) {
 	if p.Certificate.SignerName != "" {
 		return
 	}
-	c, err := a.dialFor(ctx, a.patience.state)
+	c, err := a.dialFor(ctx, a.timeouts.state)
 	if err != nil {
 		return // checkKey has said so
 	}

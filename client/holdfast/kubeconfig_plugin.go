@@ -91,7 +91,7 @@ func contextsByProfile(config *kubeconfig.Config) map[string][]string {
 	return users
 }
 
-// recordOf returns what `kubeconfig add` left in the user of a context, or nil.
+// recordOf returns the record of `kubeconfig add` in the user of a context, or nil.
 func recordOf(config *kubeconfig.Config, context string) *edit.Record {
 	if c := config.Contexts[context]; c != nil && config.Users[c.AuthInfo] != nil {
 		return edit.RecordOf(config.Users[c.AuthInfo])

@@ -10,7 +10,7 @@ import (
 )
 
 // newProfile returns the profile as it is to be, and the one that is there now.
-// What an existing one says of other modes and of renewal stays.
+// Other modes and the renewal of an existing profile stay.
 func (o *addOptions) newProfile(cluster *kubeconfig.Cluster) (p, known *profile.Profile, err error) {
 	authority, err := cluster.Authority()
 	if err != nil {
@@ -21,7 +21,7 @@ func (o *addOptions) newProfile(cluster *kubeconfig.Cluster) (p, known *profile.
 		return nil, nil, err
 	}
 	if fault := faults[o.profile]; fault != nil {
-		return nil, nil, failf("mend or remove the profile, or choose another name with --profile", "%w", fault)
+		return nil, nil, failf("correct or remove the profile, or choose another name with --profile", "%w", fault)
 	}
 	p = &profile.Profile{Name: o.profile}
 	if known = profiles[o.profile]; known != nil {
@@ -48,7 +48,7 @@ func (o *addOptions) newProfile(cluster *kubeconfig.Cluster) (p, known *profile.
 	return p, known, nil
 }
 
-// fillIn sets what the mode's options say.
+// fillIn applies the options of the mode.
 func (o *addOptions) fillIn(p *profile.Profile) error {
 	switch o.mode {
 	case profile.ModeToken:

@@ -16,12 +16,12 @@ import (
 func (a *app) kubeconfigRemove() *cobra.Command {
 	var o kubeOptions
 	cmd := &cobra.Command{
-		Use: "remove PROFILE|CONTEXT", Aliases: []string{"rm"}, Short: "take back what add has written",
-		Long: `Takes out the entries that holdfast kubeconfig add has put in, for one context or
-for all of a profile, and puts back the user and the cluster that a context had. The
-kubeconfig is then what it was, byte for byte, where nobody else has changed it.
-The profile goes with its last context, unless holdfast enroll kubernetes wrote it:
-holdfast renew --due works by that one. It goes when it is named itself.`,
+		Use: "remove PROFILE|CONTEXT", Aliases: []string{"rm"}, Short: "remove what add has written",
+		Long: `Removes the entries that holdfast kubeconfig add wrote, for one context or for all
+of a profile, and restores the user and the cluster that a context had. The
+kubeconfig is then what it was, byte for byte, unless it was changed otherwise. The
+profile is removed with its last context, unless holdfast enroll kubernetes wrote
+it: holdfast renew --due needs that one. Name the profile to remove it too.`,
 		Example: indent("holdfast kubeconfig remove kind-dev-holdfast"),
 		Args:    arguments("PROFILE|CONTEXT"),
 		RunE:    a.action(func(ctx context.Context, args []string) error { return a.removeContext(ctx, &o, args[0]) }),
@@ -33,7 +33,7 @@ holdfast renew --due works by that one. It goes when it is named itself.`,
 	return cmd
 }
 
-// ourContexts are the contexts that use what add has written.
+// ourContexts returns the contexts that use entries of add.
 func ourContexts(o *kubeOptions) []string {
 	config, err := kubeconfig.Load(o.file)
 	if err != nil {
@@ -42,7 +42,7 @@ func ourContexts(o *kubeOptions) []string {
 	return slices.DeleteFunc(slices.Sorted(maps.Keys(config.Contexts)), func(name string) bool { return recordOf(config, name) == nil })
 }
 
-// removal is what is to go.
+// removal holds the entries to remove.
 type removal struct {
 	users   []string // the entries, by their name
 	profile string

@@ -23,14 +23,12 @@ func editFile(ctx context.Context, path string, change func([]byte) ([]byte, err
 	err := edit.File(ctx, path, change)
 	switch {
 	case errors.Is(err, edit.ErrLocked):
-		return failf("wait for it, or remove "+path+".lock when nothing runs that made it", "%w", err)
+		return failf("wait for it, or remove "+path+".lock when the program that made it has ended", "%w", err)
 	case errors.Is(err, edit.ErrLayout):
 		return failf("kubectl config view --raw --flatten writes it anew, without comments, into another file: use that one with --kubeconfig",
 			"%w", err)
-	case err != nil:
-		return failf("", "%w", err)
 	}
-	return nil
+	return err
 }
 
 // writeAll writes the profile and the kubeconfig, or neither.
@@ -54,7 +52,7 @@ func (o *addOptions) writeAll(ctx context.Context, file string, p, known *profil
 	return errors.Join(err, profile.Write(dir, known))
 }
 
-// added tells the person what was done, and what to do next.
+// added prints what was done, and the next step.
 func (a *app) added(ctx context.Context, o *addOptions, file string, p *profile.Profile) error {
 	name := o.name
 	if o.replace {
@@ -86,7 +84,7 @@ func (a *app) added(ctx context.Context, o *addOptions, file string, p *profile.
 	return nil
 }
 
-// brokerFault is what the broker has against a profile, and what to do.
+// brokerFault returns the broker's fault for a profile, and the next step.
 func brokerFault(status brokerwire.GetStatusReply, name string) (fault, hint string) {
 	for _, known := range status.Profiles {
 		if known.Name == name {

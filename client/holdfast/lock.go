@@ -14,10 +14,10 @@ import (
 
 func (a *app) lockCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "lock [NAME]", Short: "take back what unlock gave, for one key or for all of yours",
-		Long: `Locks one key, or all of yours: what the agent keeps of their PINs is forgotten,
-and the next signature wants the PIN again. The agent does so by itself when the
-time is over, when the screen is locked and when the machine goes to sleep.`,
+		Use: "lock [NAME]", Short: "lock one key, or all of yours, before the time is over",
+		Long: `Locks one key, or all of yours: the agent forgets their PINs, and the next signature
+needs the PIN again. The agent locks keys by itself when their time is over, when
+the screen is locked and when the machine goes to sleep.`,
 		Example: indent("holdfast lock"),
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -39,8 +39,8 @@ time is over, when the screen is locked and when the machine goes to sleep.`,
 	}
 }
 
-// lockAll locks the caller's keys, and says which were open. It locks them also
-// where that cannot be told.
+// lockAll locks the caller's keys and prints which were unlocked. It also locks them
+// when the list cannot be read.
 func (a *app) lockAll(ctx context.Context, c *client.Client) error {
 	list, unknown := c.Keys(ctx, false)
 	if err := c.Lock(ctx, ""); err != nil {
@@ -57,7 +57,7 @@ func (a *app) lockAll(ctx context.Context, c *client.Client) error {
 	return nil
 }
 
-// unlocked names this user's keys that are unlocked.
+// unlocked returns the names of this user's unlocked keys.
 func unlocked(list []agentwire.Key) []string {
 	var names []string
 	for _, k := range list {

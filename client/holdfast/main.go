@@ -31,11 +31,11 @@ func main() {
 	os.Exit(code)
 }
 
-// streams is what a command reads and writes.
+// streams holds the inputs and outputs of a command.
 type streams struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
-	terminal       func() (*os.File, error) // the terminal of the person who runs the command
+	terminal       func() (*os.File, error) // opens the terminal of the user
 }
 
 func openTerminal() (*os.File, error) { return os.OpenFile("/dev/tty", os.O_RDWR, 0) }
@@ -45,14 +45,14 @@ type app struct {
 	streams
 	socket      string // --socket
 	machine     machine
-	patience    patience
+	timeouts    timeouts
 	descriptors map[int]*os.File // that secrets are read from
 	running     bool             // the command line was understood; errors are no longer about it
 }
 
 // run carries out one command line and returns its exit code.
 func run(ctx context.Context, args []string, s streams) int {
-	a := &app{streams: s, patience: usualPatience()}
+	a := &app{streams: s, timeouts: usualTimeouts()}
 	root := a.commands()
 	root.SetArgs(append([]string{}, args...)) // not nil: cobra would take os.Args
 	root.SetIn(s.stdin)
@@ -65,7 +65,7 @@ func run(ctx context.Context, args []string, s streams) int {
 	return a.report(err)
 }
 
-// action returns what cobra runs when a command line has been understood.
+// action returns the function that cobra runs once the command line is parsed.
 func (a *app) action(f func(ctx context.Context, args []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		a.running = true

@@ -15,7 +15,7 @@ import (
 	"holdfast/internal/metrics"
 )
 
-// metricsOptions is what `metrics` was given.
+// metricsOptions holds the options of `metrics`.
 type metricsOptions struct {
 	agent, broker bool
 	textfile      string
@@ -25,9 +25,9 @@ type metricsOptions struct {
 func (a *app) metricsCommand() *cobra.Command {
 	var o metricsOptions
 	cmd := &cobra.Command{
-		Use: "metrics", Short: "print what the agent and the broker have counted",
+		Use: "metrics", Short: "print the counters of the agent and the broker",
 		Long: `Asks the agent and the broker for their counters and prints them as OpenMetrics
-text. When one of the two does not run, the other one's are printed; the metric
+text. When one of the two does not run, it prints those of the other; the metric
 holdfast_up says which answered.
 
 --textfile writes a file for the textfile collector of node_exporter instead, in
@@ -65,7 +65,7 @@ func (a *app) sources(o *metricsOptions) []source {
 }
 
 func (a *app) agentMetrics(ctx context.Context) ([]metrics.Metric, error) {
-	c, err := a.dialFor(ctx, a.patience.state)
+	c, err := a.dialFor(ctx, a.timeouts.state)
 	if err != nil {
 		return nil, err
 	}
@@ -74,7 +74,7 @@ func (a *app) agentMetrics(ctx context.Context) ([]metrics.Metric, error) {
 }
 
 func (a *app) brokerMetrics(ctx context.Context) ([]metrics.Metric, error) {
-	ctx, cancel := context.WithTimeout(ctx, a.patience.state)
+	ctx, cancel := context.WithTimeout(ctx, a.timeouts.state)
 	defer cancel()
 	path := dial.Broker().Path()
 	conn, err := dial.Broker().Connect(ctx, path)
@@ -89,8 +89,9 @@ func (a *app) brokerMetrics(ctx context.Context) ([]metrics.Metric, error) {
 	return reply.Metrics, nil
 }
 
-// metrics asks all that it was told to ask. Who does not run is told of, and is an
-// error only when nobody else does; a refusal is always an error.
+// metrics asks the sources that the options name. A source that is not running is
+// reported, and is an error only when no other source runs; a denial is always an
+// error.
 func (a *app) metrics(ctx context.Context, o *metricsOptions) error {
 	registry := metrics.New()
 	up := registry.Gauge("holdfast_up", "1 when the program answered, else 0.", "program")
@@ -112,7 +113,7 @@ func (a *app) metrics(ctx context.Context, o *metricsOptions) error {
 	}
 	none := len(absent) == len(sources)
 	all = append(all, registry.Snapshot()...)
-	// A file that says that nobody is there is worth more than one that is old.
+	// A file that says that no source runs is worth more than a stale one.
 	if !none || o.textfile != "" {
 		if err := a.printMetrics(all, o); err != nil {
 			return err
@@ -127,7 +128,7 @@ func (a *app) metrics(ctx context.Context, o *metricsOptions) error {
 	return nil
 }
 
-// absence reports whether an error says that there is nobody to ask.
+// absence reports whether an error says that the source is not running.
 func absence(err error) bool {
 	var unreachable *client.UnreachableError
 	return errors.As(err, &unreachable)
@@ -143,7 +144,7 @@ func (a *app) printMetrics(all []metrics.Metric, o *metricsOptions) error {
 	}
 	if o.textfile != "" {
 		if err := prometheus.WriteToTextfile(o.textfile, registry); err != nil {
-			return failf("the directory has to be there, and writable by you", "%w", err)
+			return failf("the directory must exist, and you must be able to write to it", "%w", err)
 		}
 		return nil
 	}

@@ -129,7 +129,7 @@ func TestMetricsTextfile(t *testing.T) {
 	if entries, err := os.ReadDir(filepath.Dir(path)); err != nil || len(entries) != 1 {
 		t.Errorf("the directory has %v, %v", entries, err)
 	}
-	c.run("metrics", "--textfile", "/nonexistent/holdfast.prom").want(t, 1, "the directory has to be there")
+	c.run("metrics", "--textfile", "/nonexistent/holdfast.prom").want(t, 1, "the directory must exist")
 	c.run("metrics", "--textfile", path, "--json").want(t, 2, "textfile")
 }
 

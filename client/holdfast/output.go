@@ -27,8 +27,8 @@ func (a *app) json(v any) error {
 	return e.Encode(v)
 }
 
-// table prints rows in aligned columns. What the rows hold may come from
-// elsewhere, so it is made printable.
+// table prints rows in aligned columns. Cells may hold text of other parties, so they
+// are made printable.
 func table(w io.Writer, rows ...[]string) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, row := range rows {
@@ -65,7 +65,7 @@ func fold(text string, width int) string {
 	return b.String()
 }
 
-// when shows a time as people's clocks do, with its zone.
+// when shows a time in local time, with its zone.
 func when(t time.Time) string { return t.Local().Format("2006-01-02 15:04:05 MST") }
 
 func isTerminal(v any) bool {
@@ -73,12 +73,12 @@ func isTerminal(v any) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// note tells the person something that is no error.
+// note prints a message to stderr that is not an error.
 func (a *app) note(format string, args ...any) {
 	fmt.Fprintf(a.stderr, "holdfast: note: %s\n", printable(fmt.Sprintf(format, args...)))
 }
 
-// overAlive clears the line of alive, for what is to be read.
+// overAlive clears the line of alive before other output.
 func (a *app) overAlive() {
 	if isTerminal(a.stderr) {
 		fmt.Fprint(a.stderr, clearLine)
@@ -89,7 +89,7 @@ func (a *app) overAlive() {
 const clearLine = "\r\x1b[K"
 
 // alive shows on a terminal that long work goes on, until stop is called. It
-// writes nothing where nobody watches.
+// writes nothing where stderr is not a terminal.
 func (a *app) alive(what string) (stop func()) {
 	if !isTerminal(a.stderr) {
 		return func() {}

@@ -16,8 +16,8 @@ import (
 const maxAnswers = 5
 
 // withPIN has use try the PIN of a key. A person is asked only when the PIN can be
-// of use, and again after one that is malformed or wrong; what comes from a
-// descriptor is tried once.
+// of use, and again after one that is malformed or wrong; a PIN from a descriptor is
+// tried once.
 func (a *app) withPIN(ctx context.Context, c *client.Client, source *secretSource, k agentwire.Key, use func(pin []byte) error) error {
 	if source.given() {
 		_, err := a.tryPIN(ctx, source, k, "", use)
@@ -61,9 +61,9 @@ func (a *app) tryPIN(ctx context.Context, source *secretSource, k agentwire.Key,
 	return fault.KindOf(err) == fault.PINRequired, err
 }
 
-// cardOf looks at the card of a key, before a person types its PIN in vain: it must
-// be there, work, and have a try that may be spent. Who may not look at cards
-// hears of all this from the agent, afterwards.
+// cardOf returns the card of a key, and an error when no PIN can work: the card must
+// be there, work, and have a try that may be spent. For a user that may not list cards
+// it returns no card: the agent checks the same afterwards.
 func (a *app) cardOf(ctx context.Context, c *client.Client, k agentwire.Key) (agentwire.Card, error) {
 	cards, err := c.ListCards(ctx)
 	if fault.KindOf(err) == fault.Denied {

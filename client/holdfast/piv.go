@@ -21,10 +21,10 @@ func (a *app) pivCommands() *cobra.Command {
 func (a *app) pivList() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use: "list", Aliases: []string{"ls"}, Short: "show the readers, the cards in them and what is in their slots",
+		Use: "list", Aliases: []string{"ls"}, Short: "show the readers, the cards in them and their slots",
 		Long: `Shows each reader and its card: firmware, how many tries of PIN and PUK are left,
-what is still as the factory made it, and for each slot in use the key, its
-policies, whether the card made it, and its certificate.`,
+which codes are still the factory's, and for each slot in use the key, its policies,
+whether the card made it, and its certificate.`,
 		Example: indent("holdfast piv list"),
 		Args:    arguments(),
 		RunE: a.asking(func(ctx context.Context, c *client.Client, _ []string) error {
@@ -115,7 +115,7 @@ func notReady(card agentwire.Card) error {
 	return failf(hint, "%s is %s: %s", cardName(card), card.State, card.Reason)
 }
 
-// cardName is what to call a card, or a reader of which no card is known.
+// cardName returns the name of a card, or of a reader whose card is unknown.
 func cardName(card agentwire.Card) string {
 	if card.Serial == 0 {
 		return "reader " + card.Reader

@@ -11,7 +11,7 @@ import (
 	"holdfast/internal/fault"
 )
 
-// changeOptions is what a command was given that changes a card's PIN or PUK.
+// changeOptions holds the options of the commands that change a card's PIN or PUK.
 type changeOptions struct {
 	card     uint32
 	generate bool // the new PUK
@@ -39,8 +39,8 @@ the card's few tries; the last one is never spent.`,
 func (a *app) pivChangePUK() *cobra.Command {
 	var o changeOptions
 	cmd := &cobra.Command{
-		Use: "change-puk", Short: "change a card's PUK, which sets a new PIN",
-		Long: `Changes the PUK of a card, which gives it a new PIN when that is blocked or lost. A
+		Use: "change-puk", Short: "change a card's PUK",
+		Long: `Changes the PUK of a card. The PUK sets a new PIN when the PIN is blocked or lost. A
 wrong old PUK costs one of the card's few tries; the last one is never spent.`,
 		Example: indent("holdfast piv change-puk --generate-puk"),
 		Args:    arguments(),
@@ -61,8 +61,8 @@ wrong old PUK costs one of the card's few tries; the last one is never spent.`,
 	return cmd
 }
 
-// changeCard asks for the old and the new value of what, a PIN or a PUK, and has it
-// changed.
+// changeCard asks for the old and the new PIN or PUK, as what says, and has the agent
+// change it.
 func (a *app) changeCard(ctx context.Context, c *client.Client, o *changeOptions, what string, tries func(agentwire.Card) *int, change func(context.Context, agentwire.ChangeCardParameters) error) error {
 	card, err := a.card(ctx, c, o.card)
 	if err != nil {
@@ -88,8 +88,8 @@ func (a *app) changeCard(ctx context.Context, c *client.Client, o *changeOptions
 	return nil
 }
 
-// present reads the PIN or PUK that a card has now, unless there is no try of it
-// left that may be spent: then nobody need type it.
+// present reads the present PIN or PUK of a card. It does not ask for one that has no
+// try left that may be spent.
 func (a *app) present(ctx context.Context, source *secretSource, card agentwire.Card, what string, tries *int) ([]byte, error) {
 	if tries != nil && *tries < 2 {
 		return nil, spent(card, what, *tries)
@@ -101,7 +101,7 @@ func (a *app) present(ctx context.Context, source *secretSource, card agentwire.
 	return secret, checkCode(source.name, secret)
 }
 
-// spent says that there is no try left, or only the last one.
+// spent returns the error for a PIN or PUK with no try left, or only the last one.
 func spent(card agentwire.Card, what string, tries int) error {
 	message := fmt.Sprintf("the %s of card %d is blocked", what, card.Serial)
 	if tries > 0 {
@@ -109,7 +109,7 @@ func spent(card agentwire.Card, what string, tries int) error {
 	}
 	hint := "holdfast piv unblock sets a new PIN, with the PUK"
 	if what == "PUK" {
-		hint = "ykman piv reset makes the card as it was when it was sold; it loses every key on it"
+		hint = "ykman piv reset resets the card to its factory state; every key on it is lost"
 	}
 	if what == "PUK" && tries > 0 {
 		hint = "if you are sure of it, ykman piv access change-puk takes it"
@@ -117,7 +117,7 @@ func spent(card agentwire.Card, what string, tries int) error {
 	return personf(hint, "%s", message)
 }
 
-// wrongSecret says what to do next when a card did not take its PIN or PUK.
+// wrongSecret adds the next step when a card rejected its PIN or PUK.
 func wrongSecret(err error, what string) error {
 	e, fromAgent := fault.AsError(err)
 	if !fromAgent || e.Kind != fault.PINRequired || e.Advice() != "" {
@@ -135,8 +135,8 @@ func (a *app) pivUnblock() *cobra.Command {
 	var o changeOptions
 	cmd := &cobra.Command{
 		Use: "unblock", Short: "set a new PIN with the PUK, when the PIN is blocked or lost",
-		Long: `Gives a card a new PIN. It takes the PUK, of which a wrong one costs one of the
-card's few tries; the last one is never spent.`,
+		Long: `Gives a card a new PIN. It needs the PUK: a wrong PUK costs one of the card's few
+tries; the last one is never spent.`,
 		Example: indent("holdfast piv unblock"),
 		Args:    arguments(),
 		RunE:    a.asking(func(ctx context.Context, c *client.Client, _ []string) error { return a.unblock(ctx, c, &o) }),

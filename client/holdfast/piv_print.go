@@ -83,7 +83,7 @@ func triesOf(tries *int, factory *bool) string {
 	return text
 }
 
-// managementOf says who can manage the card.
+// managementOf describes the management key of a card.
 func managementOf(card agentwire.Card) string {
 	switch {
 	case card.DefaultManagement != nil && *card.DefaultManagement:
@@ -108,7 +108,7 @@ func slotRow(s agentwire.CardSlot) []string {
 // slotKey names the agent's key in a slot.
 func slotKey(s agentwire.CardSlot) string {
 	if s.Key == "" && s.Taken {
-		return "(somebody else's)"
+		return "(another user's)"
 	}
 	return dash(s.Key)
 }

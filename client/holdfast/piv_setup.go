@@ -12,7 +12,7 @@ import (
 	"holdfast/internal/fault"
 )
 
-// setUpOptions is what `piv setup` was given.
+// setUpOptions holds the options of `piv setup`.
 type setUpOptions struct {
 	card                          uint32
 	yes, generatePUK              bool
@@ -25,13 +25,13 @@ func (a *app) pivSetUp() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "setup", Short: "give a card a PIN, a PUK and a management key of its own",
 		Long: `The first thing to do with a new card: every card is sold with the same PIN, PUK
-and management key. Shows the card and what will be replaced, and asks before it
-does so. The new management key is random and stays on the card, where the PIN
-opens it. Keys and certificates on the card stay as they are.
+and management key. The command shows the card and what it will replace, and asks
+before it does so. The new management key is random and stays on the card, protected
+by the PIN. Keys and certificates on the card stay as they are.
 
-PIN and PUK are asked for on the terminal; the old ones too, where they are not the
-factory's. Several --…-fd options may name one descriptor, which then has a line
-for each, in the order of the help text of this command.`,
+The command asks for PIN and PUK on the terminal, and for the old ones where they
+are not the factory's. Several --…-fd options may name one descriptor, which then
+has a line for each, in the order of the help text of this command.`,
 		Example: indent("holdfast piv setup\nholdfast piv setup --yes --pin-fd 0 --generate-puk <pin >puk"),
 		Args:    arguments(),
 		PreRunE: func(*cobra.Command, []string) error {
@@ -86,10 +86,10 @@ func (a *app) setUp(ctx context.Context, c *client.Client, o *setUpOptions) erro
 	return nil
 }
 
-// agreeToSetUp shows what is on the card and what will be replaced, and wants a yes.
+// agreeToSetUp shows the card and what will be replaced, and asks for confirmation.
 func (a *app) agreeToSetUp(ctx context.Context, card agentwire.Card, o *setUpOptions) error {
 	if card.PUKTries != nil && *card.PUKTries == 0 {
-		return personf("ykman piv reset makes the card as it was when it was sold; it loses every key on it",
+		return personf("ykman piv reset resets the card to its factory state; every key on it is lost",
 			"the PUK of card %d is blocked, so it cannot be replaced", card.Serial)
 	}
 	card.Notes = slices.DeleteFunc(slices.Clone(card.Notes), func(n agentwire.Notice) bool { return does(n.Next, fault.SetUpCard) })
@@ -107,13 +107,13 @@ func (a *app) agreeToSetUp(ctx context.Context, card agentwire.Card, o *setUpOpt
 	return a.confirm(ctx, fmt.Sprintf("Replace them on card %d?", card.Serial), "--yes says it on the command line")
 }
 
-// codes explains what a person is going to choose.
+// codes explains the codes that the user chooses.
 const codes = `The PIN is what you type to use the card's keys: 6 to 8 digits, letters or signs.
 The PUK gives the card a new PIN when that is blocked or lost: write the PUK down and keep it elsewhere.
-The management key lets programs make and replace keys on the card: nobody types it.
+The management key lets programs make and replace keys on the card: it is never typed.
 `
 
-// replacedRows says of each thing that is replaced by what.
+// replacedRows lists each code with its present and its new value.
 func replacedRows(card agentwire.Card, generatePUK bool) [][]string {
 	puk := "one that you choose"
 	if generatePUK {
@@ -127,7 +127,7 @@ func replacedRows(card agentwire.Card, generatePUK bool) [][]string {
 	}
 }
 
-// whose says of something whether everybody has it.
+// whose describes whether a code is still the factory's.
 func whose(factory *bool) string {
 	switch {
 	case factory == nil:
@@ -138,7 +138,7 @@ func whose(factory *bool) string {
 	return "set before"
 }
 
-// consequence says what another management key means to other programs.
+// consequence describes the effect of a new management key on other programs.
 func consequence(card agentwire.Card) string {
 	switch {
 	case card.DefaultManagement != nil && *card.DefaultManagement:
@@ -146,10 +146,10 @@ func consequence(card agentwire.Card) string {
 	case card.ProtectedManagement:
 		return "ykman goes on as before: the management key is on the card already, and it asks for the PIN."
 	}
-	return "Whoever keeps the management key that it has now can no longer make keys on it; ykman asks for the PIN instead."
+	return "Programs that use its present management key can no longer make keys on it; ykman asks for the PIN instead."
 }
 
-// What cards are sold with: NIST SP 800-73-4 leaves it to the maker, and Yubico
+// The codes of new cards: NIST SP 800-73-4 leaves them to the maker, and Yubico
 // documents these.
 const (
 	factoryPIN        = "123456"
@@ -157,8 +157,8 @@ const (
 	factoryManagement = "\x01\x02\x03\x04\x05\x06\x07\x08\x01\x02\x03\x04\x05\x06\x07\x08\x01\x02\x03\x04\x05\x06\x07\x08"
 )
 
-// oldSecrets reads what the card has now, where it does not say that it is the
-// factory's. A management key that the PIN opens is not asked for.
+// oldSecrets reads the card's present codes, except those that the card reports as the
+// factory's, and except a management key that the PIN protects.
 func (a *app) oldSecrets(ctx context.Context, card agentwire.Card, o *setUpOptions, p *agentwire.SetUpCardParameters) (err error) {
 	if p.OldPIN, err = a.oldSecret(ctx, &o.oldPIN, card, "PIN", card.DefaultPIN, card.PINTries, factoryPIN); err != nil {
 		return err

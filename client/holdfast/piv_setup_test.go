@@ -65,7 +65,7 @@ func TestSetUpRefused(t *testing.T) {
 	p := openPTY(t)
 	p.answer(t, "[y/N] ", "n\n")
 	p.command(t, agent.Socket).run("piv", "setup").want(t, 5, "the answer was no")
-	c.run("piv", "setup").want(t, 5, "needs a person's yes", "hint: --yes")
+	c.run("piv", "setup").want(t, 5, "needs confirmation", "hint: --yes")
 	c.run("piv", "setup", "--yes").want(t, 5, "the new PIN is needed, and there is no terminal", "--pin-fd 3 3<FILE")
 	if n := len(agent.Calls(agentwire.SetUpCard)); n != 0 {
 		t.Errorf("the card was set up %d times", n)
@@ -115,7 +115,7 @@ func TestSetUpUnknown(t *testing.T) {
 		"signs): ", "864209\n", "again: ", "864209\n")
 	got := p.command(t, agent.Socket).run("piv", "setup", "--yes", "--generate-puk")
 	got.want(t, 0)
-	if !strings.Contains(got.stderr, "PIN             not known  one that you choose\n") || !strings.Contains(got.stderr, "Whoever keeps the management key") {
+	if !strings.Contains(got.stderr, "PIN             not known  one that you choose\n") || !strings.Contains(got.stderr, "Programs that use its present management key") {
 		t.Errorf("got %q", got.stderr)
 	}
 	sent := setUpSent(t, agent)
@@ -155,7 +155,7 @@ func TestSetUpByScript(t *testing.T) {
 	}
 	for secrets, want := range map[string]string{
 		"123456\n97531086": "counts up or down", "864209\n12345678": "counts up or down", "864209\n864209": "PIN and PUK are the same",
-		"86420\n97531086": "the new PIN is too short\nholdfast: hint: it has 6 to 8 digits, letters or signs", "": "the new PIN is too short",
+		"86420\n97531086": "the new PIN is too short\nholdfast: hint: use 6 to 8 digits, letters or signs", "": "the new PIN is too short",
 		"864209\n975310864": "the new PUK is too long", "864209\n9753 108": "the new PUK has a blank",
 	} {
 		agent.Cards[0] = clienttest.NewFactoryCard(7)

@@ -44,9 +44,9 @@ func TestPIVList(t *testing.T) {
 	got := c.run("piv", "list")
 	got.want(t, 0, "card         12345678", "Yubico YubiKey CCID 08 00", "firmware     5.7.1", "1 try left\n", "blocked\n",
 		"kept on the card, where the PIN opens it", "it proves which keys it made", "note         it has a flaw", "hint: replace it",
-		"9a    ES256       alice              once    never   on the card  CN=test CA\n",
-		"9c    RS256-2048  (somebody else's)  always  always  elsewhere    none\n",
-		"82    -           -                  -       -       -            CN=test CA\n", "damaged\n",
+		"9a    ES256       alice             once    never   on the card  CN=test CA\n",
+		"9c    RS256-2048  (another user's)  always  always  elsewhere    none\n",
+		"82    -           -                 -       -       -            CN=test CA\n", "damaged\n",
 		"3 tries left, still the factory's", "the factory's key, which everybody knows", "slots        all empty",
 		"reader  Reader 2\nstate   busy: scdaemon uses it\n        hint: end it\n")
 	var cards []agentwire.Card

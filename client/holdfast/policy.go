@@ -16,7 +16,7 @@ import (
 	"holdfast/internal/policy"
 )
 
-// checkOptions is what `policy check` was given.
+// checkOptions holds the options of `policy check`.
 type checkOptions struct {
 	uid, owner int64
 	gids       []uint
@@ -35,9 +35,9 @@ type checkOptions struct {
 func (a *app) policyCommands() *cobra.Command {
 	var o checkOptions
 	cmd := &cobra.Command{
-		Use: "check --uid UID --operation OPERATION", Short: "ask who may do what, and which rule decides",
-		Long: `Asks the agent's policy, or the one in --file without an agent, whether a user may
-do something with a key, and names the rule that decides. The exit code is 0 when
+		Use: "check --uid UID --operation OPERATION", Short: "ask whether a user may use a key, and which rule decides",
+		Long: `Asks the agent's policy, or without an agent the policy in --file, whether a user may
+use a key for an operation, and names the rule that decides. The exit code is 0 when
 it is allowed and 4 when it is denied. With --file alone the file is checked for
 mistakes. With --broker the file is a broker's.
 
@@ -48,16 +48,16 @@ mistakes. With --broker the file is a broker's.
 		RunE:    a.action(func(ctx context.Context, _ []string) error { return a.checkPolicy(ctx, &o) }),
 	}
 	f := cmd.Flags()
-	f.Int64Var(&o.uid, "uid", -1, "the `UID` of the user who asks")
+	f.Int64Var(&o.uid, "uid", -1, "the `UID` of the user that asks")
 	f.UintSliceVar(&o.gids, "gid", nil, "the `GID` of a group of the user's, the primary one first; may be given several times")
 	f.StringVar(&o.unit, "unit", "", "the system `UNIT` that the user's process runs in")
-	f.Int64Var(&o.forUID, "for-uid", -1, "the `UID` of the user for whom a broker says that it asks")
+	f.Int64Var(&o.forUID, "for-uid", -1, "the `UID` of the user that a broker acts for")
 	f.StringVar(&o.forUnit, "for-unit", "", "with --for-uid: the `UNIT` of that user's process")
 	f.StringVar(&o.key, "key", "", "the `NAME` of the key")
 	f.StringVar(&o.operation, "operation", "", "the `OPERATION`, what to do with the key")
 	f.StringVar(&o.file, "file", "", "a policy `FILE` to ask instead of the agent")
 	f.Int64Var(&o.owner, "owner", -1, "with --file: the `UID` that the key belongs to (default the one of --uid)")
-	f.BoolVar(&o.admin, "admin", false, "with --file: as if it came in over the admin socket")
+	f.BoolVar(&o.admin, "admin", false, "with --file: for a request over the admin socket")
 	f.BoolVar(&o.broker, "broker", false, "the policy in --file is a broker's")
 	f.StringVar(&o.profile, "profile", "", "with --broker: the `NAME` of the profile")
 	noDefault(cmd, "uid", "owner", "gid", "for-uid")
@@ -66,7 +66,7 @@ mistakes. With --broker the file is a broker's.
 	return a.group("policy", "ask what the policy says", "holdfast policy check --uid 1000 --key alice --operation sign-tls-client", cmd)
 }
 
-// onlyFile says that the file is to be read and nobody is asked about.
+// onlyFile reports whether the command only checks the file.
 func (o *checkOptions) onlyFile() bool { return o.file != "" && o.uid < 0 && o.operation == "" }
 
 // check finds mistakes that need neither agent nor file.
@@ -222,7 +222,7 @@ func (o *checkOptions) read() (*policy.Policy, error) {
 		return nil, failf(program+" keeps its old policy until the file is right", "%w", err)
 	}
 	if err != nil {
-		return nil, failf("name a file that is there and that you may read", "%w", err)
+		return nil, failf("name a file that exists and that you may read", "%w", err)
 	}
 	return p, nil
 }

@@ -37,12 +37,7 @@ The new certificate is tried out before a key gets it. Open connections stay ope
 An expired certificate cannot renew itself: use holdfast enroll kubernetes.`,
 		Example: indent("holdfast certificate renew prod"),
 		Args:    arguments("PROFILE"), ValidArgsFunction: o.profiles.complete,
-		RunE: a.action(func(ctx context.Context, args []string) error {
-			c, err := a.dial(ctx)
-			if err != nil {
-				return err
-			}
-			defer c.Close()
+		RunE: a.asking(func(ctx context.Context, c *client.Client, args []string) error {
 			return a.renewOne(ctx, c, &o, args[0])
 		}),
 	}
@@ -108,7 +103,7 @@ func (o *renewOptions) resolve(name string) (*profile.Profile, error) {
 	}
 	all, _, err := profile.Load(o.profiles.directory())
 	if err != nil {
-		return nil, failf("", "%w", err)
+		return nil, err
 	}
 	switch names := enroll.ProfilesOf(all, keys.SetOf(name)); len(names) {
 	case 0:

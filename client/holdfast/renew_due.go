@@ -23,17 +23,17 @@ type dueOptions struct {
 func (a *app) renewCommand() *cobra.Command {
 	var o dueOptions
 	cmd := &cobra.Command{
-		Use: "renew --due", Short: "renew the certificates that are due; made for a timer",
+		Use: "renew --due", Short: "renew the certificates that are due, from a timer",
 		Long: `Renews the certificates of all profiles that are due: after the fraction of their
 lifetime that the profile says (renewal.fraction, else 0.7), less the profile's
 jitter (renewal.jitter), which is the same each time for one key of one machine.
-It prints nothing when nothing is due. What fails is one line and exit code 1; the
-next run tries again.
+It prints nothing when nothing is due. A failure prints one line and sets exit code
+1; the next run tries again.
 
-With --within a renewal that is planned that soon is waited for, and done within a
-second or so of its moment. Let the timer's period be a little less than that, as
-the package's holdfast-renew.timer does: OnCalendar=*:0/10, AccuracySec=1s, and
---within 11m.
+With --within the command waits for renewals that are planned that soon, and renews
+within a second or so of the planned time. The timer's period should be a little
+less than that, as in the package's holdfast-renew.timer: OnCalendar=*:0/10,
+AccuracySec=1s, and --within 11m.
 
 Keys of earlier generations stay until --prune, which deletes those whose
 certificate expired more than a day ago.`,

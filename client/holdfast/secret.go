@@ -34,7 +34,7 @@ func (s *secretSource) given() bool { return s.option != "" && s.fd >= 0 }
 
 // read returns the secret from the descriptor when one was given, else from the
 // terminal without echo: asked again with again when that is not empty, for a new
-// one must not hold a slip. A person who enters nothing gives up.
+// one must not hold a slip. An empty answer gives up.
 func (s *secretSource) read(ctx context.Context, a *app, prompt, again string) ([]byte, error) {
 	secret, err := s.readAny(ctx, a, prompt, again)
 	if err == nil && len(secret) == 0 && !s.given() {
@@ -65,7 +65,7 @@ func (s *secretSource) readAny(ctx context.Context, a *app, prompt, again string
 	return secret, err
 }
 
-// nobody is the error where there is nobody to ask.
+// nobody returns the error for a secret that cannot be asked for.
 func (s *secretSource) nobody(err error) error {
 	hint := "run it in a terminal"
 	if s.option != "" {

@@ -28,7 +28,7 @@ func checkNew(name string, secret []byte) error {
 	}
 	for step := -1; step <= 1; step++ {
 		if steady(secret, step) {
-			return failf("whoever finds the card tries these first: choose another",
+			return failf("these are the first that a finder of the card tries: choose another",
 				"the %s repeats one character, or counts up or down, as the factory's does", name)
 		}
 	}
@@ -47,7 +47,7 @@ func checkCode(name string, secret []byte) error {
 	case len(secret) > 8:
 		why = "is too long"
 	}
-	return failf("it has 6 to 8 digits, letters or signs; nothing was done", "the %s %s", name, why)
+	return failf("use 6 to 8 digits, letters or signs; nothing was done", "the %s %s", name, why)
 }
 
 // steady reports whether each byte of s is the one before it plus step.
@@ -62,7 +62,7 @@ func steady(s []byte, step int) bool {
 
 func checkDifferent(pin, puk []byte) error {
 	if bytes.Equal(pin, puk) {
-		return failf("the PUK is for the day when the PIN is lost: choose two", "PIN and PUK are the same")
+		return failf("the PUK replaces a lost PIN: choose two different codes", "PIN and PUK are the same")
 	}
 	return nil
 }
@@ -74,7 +74,7 @@ func (a *app) newPUK(ctx context.Context, source *secretSource, generate bool, s
 		return source.readNew(ctx, a)
 	}
 	puk := randomPUK()
-	// It is shown before the card has it: one that nobody has seen cannot be known.
+	// It is shown before the card gets it: after a crash it would otherwise be lost.
 	_, err := fmt.Fprintf(a.stdout, "PUK of card %d: %s\n", serial, puk)
 	a.note("keep the PUK where the card is not: it is shown this once, and sets a new PIN when that is blocked")
 	return puk, err

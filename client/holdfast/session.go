@@ -16,19 +16,18 @@ import (
 	"holdfast/client"
 )
 
-// patience is how long to wait for an agent to tell of itself, which it does at
-// once, and for a server's verdict on the client's certificate. A server that
-// refuses does so within a round trip; one that accepts may say nothing until it
-// is spoken to.
-type patience struct {
-	state   time.Duration // before an agent that says nothing of its state counts as stuck
+// timeouts holds the timeouts for an agent's status, which it sends at once, and for a
+// server's verdict on the client's certificate. A server that rejects it does so within
+// a round trip; one that accepts it may be silent until it receives data.
+type timeouts struct {
+	state   time.Duration // for an agent's status; an agent that takes longer hangs
 	verdict time.Duration // before stdin is sent: an alert that meets data in flight can be lost
 	quiet   time.Duration // after stdin has ended: the server may still be answering
 	closing time.Duration // after our close_notify: the server has to close too
 }
 
-func usualPatience() patience {
-	return patience{state: 5 * time.Second, verdict: time.Second, quiet: 2 * time.Second, closing: 10 * time.Second}
+func usualTimeouts() timeouts {
+	return timeouts{state: 5 * time.Second, verdict: time.Second, quiet: 2 * time.Second, closing: 10 * time.Second}
 }
 
 // session is one TLS connection of `tls connect`.
@@ -110,7 +109,7 @@ func (t *timedSigner) SignMessage(rand io.Reader, msg []byte, opts crypto.Signer
 	return signature, err
 }
 
-// counted counts what arrives on a connection.
+// counted counts the bytes that arrive on a connection.
 type counted struct {
 	net.Conn
 	bytes atomic.Int64
@@ -122,7 +121,7 @@ func (c *counted) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// report tells the person about the handshake.
+// report prints the handshake.
 func (s *session) report(name string) error {
 	state := s.conn.ConnectionState()
 	rows := [][]string{
@@ -138,7 +137,7 @@ func (s *session) report(name string) error {
 	return table(s.app.stderr, rows...)
 }
 
-// own describes this side.
+// own describes the client's side of the handshake.
 func (s *session) own() [][]string {
 	switch {
 	case !s.requested:
@@ -158,8 +157,8 @@ func (s *session) own() [][]string {
 	}
 }
 
-// accept notes that the server has accepted the handshake, and tells the person
-// why that is known.
+// accept notes that the server has accepted the handshake, and prints how that is
+// known.
 func (s *session) accept(why string) {
 	s.verdict.Do(func() {
 		fmt.Fprintf(s.app.stderr, "accepted: %s\n", why)
@@ -190,7 +189,7 @@ func (s *session) carry(ctx context.Context) error {
 	go s.receive()
 	select {
 	case <-s.taken:
-	case <-time.After(s.app.patience.verdict):
+	case <-time.After(s.app.timeouts.verdict):
 	case err := <-s.ended:
 		return s.judge(ctx, err, before)
 	}
@@ -207,7 +206,7 @@ func (s *session) carry(ctx context.Context) error {
 	}
 }
 
-// receive copies what the server sends to stdout until the connection ends.
+// receive copies the server's data to stdout until the connection ends.
 func (s *session) receive() {
 	buffer := make([]byte, 16<<10)
 	for {
@@ -226,16 +225,16 @@ func (s *session) receive() {
 	}
 }
 
-// finish says goodbye once stdin has ended, and returns what ended the reading.
-// A server that was sent something is given time to answer first: some give up
-// on a request when its sender closes.
+// finish closes the sending side once stdin has ended, and returns what ended the
+// reading. A server that was sent data gets time to answer first: some abandon a
+// request when its sender closes.
 func (s *session) finish(answerDue bool) error {
-	quiet, patience := time.Now(), s.app.patience
-	for answerDue && time.Since(quiet) < patience.quiet {
+	quiet, timeouts := time.Now(), s.app.timeouts
+	for answerDue && time.Since(quiet) < timeouts.quiet {
 		select {
 		case err := <-s.ended:
 			return err
-		case <-time.After(patience.quiet - time.Since(quiet)):
+		case <-time.After(timeouts.quiet - time.Since(quiet)):
 			if heard := time.Unix(0, s.heard.Load()); heard.After(quiet) {
 				quiet = heard
 			}
@@ -245,7 +244,7 @@ func (s *session) finish(answerDue bool) error {
 	select {
 	case err := <-s.ended:
 		return err
-	case <-time.After(patience.closing):
+	case <-time.After(timeouts.closing):
 		return errSilent
 	}
 }

@@ -15,10 +15,10 @@ import (
 func (a *app) statusCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use: "status", Short: "show the agent, its devices, whom it takes you for, and the broker",
+		Use: "status", Short: "show the agent, its devices, your identity to it, and the broker",
 		Example: indent("holdfast status"),
 		Args:    arguments(),
-		RunE: a.askingWithin(a.patience.state, func(ctx context.Context, c *client.Client, _ []string) error {
+		RunE: a.askingWithin(a.timeouts.state, func(ctx context.Context, c *client.Client, _ []string) error {
 			status, err := c.Status(ctx)
 			if err != nil {
 				return err

@@ -12,16 +12,15 @@ import (
 	"holdfast/internal/dial"
 )
 
-// fullStatus is what `holdfast status --json` prints: the agent's status, and the
+// fullStatus is the JSON form of `holdfast status`: the agent's status, and the
 // broker's where there is a broker.
 type fullStatus struct {
 	agentwire.GetStatusReply
 	Broker *brokerwire.GetStatusReply `json:"broker,omitempty"`
 }
 
-// brokerThere reports whether there should be a broker: somebody has made its
-// socket, or this user has profiles. Else nothing is said of it: most people have
-// none.
+// brokerThere reports whether there should be a broker: its socket exists, or this
+// user has profiles. Most users have none, and then it is not mentioned.
 func brokerThere() bool {
 	info, err := os.Stat(dial.Broker().Path())
 	if err == nil && info.Mode().Type() == os.ModeSocket {
@@ -52,7 +51,7 @@ func brokerRows(s brokerwire.GetStatusReply, err error) [][]string {
 	return rows
 }
 
-// profileRows shows what a profile leads to and what is open for it.
+// profileRows shows a profile: its server, key and modes, and its open connections.
 func profileRows(p brokerwire.Profile) [][]string {
 	if p.Server == "" { // its file cannot be read at all
 		return withHint([]string{"profile", p.Name + ": " + p.Fault}, p.Hint)

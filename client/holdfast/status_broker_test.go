@@ -70,7 +70,7 @@ func TestDoctorOnTheBroker(t *testing.T) {
 	}
 	broker := startBroker(t)
 	broker.Notices = []brokerwire.Notice{{Message: "the key is in a file", Hint: "seal it"}}
-	a := &app{socket: agent.Socket, machine: m, patience: usualPatience()}
+	a := &app{socket: agent.Socket, machine: m, timeouts: usualTimeouts()}
 	found, code := a.examine(t.Context())
 	if code != exitDone || !found.has(stateOK, "broker", "its proxy is at 127.0.0.1:16500") || !found.has(stateNote, "broker", "in a file") {
 		t.Errorf("got code %d and %+v", code, found)

@@ -46,14 +46,14 @@ func TestStuckAgent(t *testing.T) {
 	t.Cleanup(func() { listener.Close() })
 	for _, name := range []string{"status", "doctor"} {
 		var out synced
-		a := &app{streams: streams{strings.NewReader(""), &out, &out, nil}, patience: patience{state: 50 * time.Millisecond}}
+		a := &app{streams: streams{strings.NewReader(""), &out, &out, nil}, timeouts: timeouts{state: 50 * time.Millisecond}}
 		root := a.commands()
 		root.SetArgs([]string{"--socket", socket, name})
 		if code := a.report(root.ExecuteContext(t.Context())); code != exitUnreachable || !strings.Contains(out.String(), "gave no answer within 50ms") {
 			t.Errorf("%s: got %d and %q", name, code, out.String())
 		}
 	}
-	if got := usualPatience().state; got != 5*time.Second {
+	if got := usualTimeouts().state; got != 5*time.Second {
 		t.Errorf("people wait %s", got)
 	}
 }

@@ -47,12 +47,12 @@ func ask(ctx context.Context, tty *os.File, prompt string) ([]byte, error) {
 	}
 }
 
-// confirm asks a yes-or-no question on the terminal. Where there is none, the
-// person who would answer is what is needed.
+// confirm asks a yes-or-no question on the terminal. Without a terminal the exit code
+// says that a person is needed.
 func (a *app) confirm(ctx context.Context, question, hint string) error {
 	tty, err := a.terminal()
 	if err != nil {
-		return personf(hint, "this needs a person's yes, and there is no terminal to ask on")
+		return personf(hint, "this needs confirmation, and there is no terminal to ask on")
 	}
 	defer tty.Close()
 	answer, err := ask(ctx, tty, question+" [y/N] ")
@@ -64,5 +64,5 @@ func (a *app) confirm(ctx context.Context, question, hint string) error {
 	case "y", "yes":
 		return nil
 	}
-	return personf("", "not done: the answer was no")
+	return personf("", "nothing was done: the answer was no")
 }

@@ -16,7 +16,7 @@ import (
 	"holdfast/internal/keys"
 )
 
-// connectOptions is what `tls connect` was given.
+// connectOptions holds the options of `tls connect`.
 type connectOptions struct {
 	key, ca, serverName string
 }
@@ -31,10 +31,10 @@ func (a *app) tlsCommands() *cobra.Command {
 	var o connectOptions
 	cmd := &cobra.Command{
 		Use: "connect HOST:PORT", Short: "make a TLS connection with a key as the client",
-		Long: `Makes a TLS connection, reports on it, and then copies stdin to the server and
-what the server sends to stdout. It is done (exit code 0) when the server has
-accepted the handshake, the client's certificate included. With TLS 1.3 a server
-says so only afterwards; the report ends in its verdict.`,
+		Long: `Makes a TLS connection, reports on it, and then copies stdin to the server and the
+server's data to stdout. The exit code is 0 when the server has accepted the
+handshake with the client's certificate. With TLS 1.3 a server shows that only after
+the handshake; the report ends with its verdict.`,
 		Example: indent("holdfast tls connect --key alice --ca ca.pem --server-name localhost 127.0.0.1:4433 </dev/null"),
 		Args:    arguments("HOST:PORT"),
 		PreRunE: func(_ *cobra.Command, args []string) error {
@@ -78,7 +78,7 @@ func (a *app) connect(ctx context.Context, o *connectOptions, address string) er
 	return s.carry(ctx)
 }
 
-// tlsConfig returns the configuration, and what ends its use.
+// tlsConfig returns the configuration, and a function that releases it.
 func (a *app) tlsConfig(ctx context.Context, o *connectOptions, address string, s *session) (*tls.Config, func(), error) {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
@@ -148,7 +148,7 @@ func (s *session) use(ctx context.Context, c *client.Client, name string, cfg *t
 }
 
 // explain says why a handshake failed. crypto/tls turns the agent's errors into
-// text, so what the key said is asked first.
+// text, so the error of the key comes first.
 func (s *session) explain(ctx context.Context, err error) error {
 	var name x509.HostnameError
 	var authority x509.UnknownAuthorityError
@@ -176,7 +176,7 @@ func isAlert(err error) bool {
 	return errors.As(err, &op) && op.Op == "remote error"
 }
 
-// refusal is what a server's alert means to the person.
+// refusal returns the error for a server's alert.
 func (s *session) refusal(err error) error {
 	hint := "the server's log says why"
 	switch {

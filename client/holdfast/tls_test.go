@@ -74,7 +74,7 @@ func (r *rig) connect(t *testing.T, o connectOptions, stdin string) result {
 	var stdout, stderr synced
 	a := &app{
 		streams:  streams{strings.NewReader(stdin), &stdout, &stderr, nil},
-		patience: patience{verdict: 200 * time.Millisecond, quiet: 50 * time.Millisecond, closing: 300 * time.Millisecond},
+		timeouts: timeouts{verdict: 200 * time.Millisecond, quiet: 50 * time.Millisecond, closing: 300 * time.Millisecond},
 		socket:   r.agent.Socket,
 	}
 	if o.ca == "" {
@@ -278,7 +278,7 @@ func TestVerdictComesBeforeStdin(t *testing.T) {
 	}
 	var stdin touched
 	var stderr synced
-	a := &app{streams: streams{&stdin, io.Discard, &stderr, nil}, patience: usualPatience(), socket: r.agent.Socket}
+	a := &app{streams: streams{&stdin, io.Discard, &stderr, nil}, timeouts: usualTimeouts(), socket: r.agent.Socket}
 	err := a.connect(context.Background(), &connectOptions{key: "alice", ca: r.caFile}, r.start(t))
 	if code := a.report(err); code != 1 || stdin.yes.Load() {
 		t.Errorf("got code %d, and stdin was read: %t; %s", code, stdin.yes.Load(), stderr.String())
@@ -298,7 +298,7 @@ func TestAnswerIsWaitedFor(t *testing.T) {
 		io.WriteString(c, "answer")
 	}
 	var stdout, stderr synced
-	a := &app{streams: streams{strings.NewReader("ask"), &stdout, &stderr, nil}, patience: usualPatience(), socket: r.agent.Socket}
+	a := &app{streams: streams{strings.NewReader("ask"), &stdout, &stderr, nil}, timeouts: usualTimeouts(), socket: r.agent.Socket}
 	err := a.connect(context.Background(), &connectOptions{key: "alice", ca: r.caFile}, r.start(t))
 	if err != nil || stdout.String() != "answer" {
 		t.Errorf("got %q, %v; %s", stdout.String(), err, stderr.String())

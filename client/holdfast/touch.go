@@ -9,7 +9,7 @@ import (
 	"holdfast/internal/keys"
 )
 
-// touchWanted tells the person that a signature waits for them.
+// touchWanted notes that a signature waits for a touch.
 func (a *app) touchWanted(k agentwire.Key) {
 	where := "the security key"
 	if k.Place != nil {
@@ -19,8 +19,8 @@ func (a *app) touchWanted(k agentwire.Key) {
 	a.note("touch %s: key %s waits for it, for at most %d s", where, k.Name, int(keys.MaxTouch.Seconds()))
 }
 
-// expectTouch has the person told when a call about a key that was not there before
-// waits for a touch, until done is called.
+// expectTouch notes when a call about a key that did not exist before waits for a
+// touch, until done is called.
 func (a *app) expectTouch(ctx context.Context, c *client.Client, name string, on *agentwire.OnCard) (done func()) {
 	k := agentwire.Key{Name: name}
 	if on != nil {

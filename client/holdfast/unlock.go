@@ -11,7 +11,7 @@ import (
 	"holdfast/internal/fault"
 )
 
-// unlockOptions is what `unlock` was given.
+// unlockOptions holds the options of `unlock`.
 type unlockOptions struct {
 	source   secretSource
 	seconds  int
@@ -21,14 +21,14 @@ type unlockOptions struct {
 func (a *app) unlockCommand() *cobra.Command {
 	var o unlockOptions
 	cmd := &cobra.Command{
-		Use: "unlock NAME", Short: "give the device the PIN of a key, for a while",
+		Use: "unlock NAME", Short: "enter the PIN of a key, so that it signs for a while",
 		Long: `Asks for the PIN on the terminal and proves it to the device. The key then signs
 without it for 15 minutes, or as long as --seconds says, at most an hour; other
 keys on the same card stay locked. A wrong PIN costs one of the device's few tries;
-a card's last one is never spent. After a wrong PIN the terminal is asked again while
+a card's last one is never spent. After a wrong PIN the command asks again while
 there are tries.
 
-Without a terminal, or with --pinentry, the agent asks, by the pinentry of this
+Without a terminal, or with --pinentry, the agent asks with the pinentry of this
 session's desktop or terminal.`,
 		Example: indent("holdfast unlock alice"),
 		Args:    oneKey(), ValidArgsFunction: a.completeKeys,

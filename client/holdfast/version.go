@@ -12,7 +12,7 @@ import (
 // version is set by the build: -ldflags "-X main.version=v0.1.0".
 var version string
 
-// build is what the binary knows of itself.
+// build holds the build information of the binary.
 type build struct {
 	Version  string   `json:"version"` // of the release or, between releases, the commit
 	Go       string   `json:"go"`
