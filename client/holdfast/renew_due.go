@@ -42,7 +42,7 @@ certificate expired more than a day ago.`,
 		PreRunE: func(*cobra.Command, []string) error {
 			switch {
 			case !o.due:
-				return usagef("--due renews what is due; holdfast certificate renew PROFILE renews one now", "what to renew was not said")
+				return usagef("it renews the certificates that are due; holdfast certificate renew PROFILE renews one now", "--due is missing")
 			case o.within < 0:
 				return usagef("", "--within %s is in the past", o.within)
 			}

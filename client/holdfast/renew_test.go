@@ -122,7 +122,7 @@ func TestRenewRefusals(t *testing.T) {
 	if !leafOf(t, c.command, "prod").Equal(before) {
 		t.Error("the certificate was replaced")
 	}
-	c.run("renew").want(t, 2, "what to renew was not said", "--due")
+	c.run("renew").want(t, 2, "--due is missing", "--due")
 	c.agent.Change("prod", func(k *agentwire.Key) { k.PIN = true })
 	c.run("certificate", "renew", "prod", "--new-key").want(t, 5, "has a PIN")
 }
