@@ -9,12 +9,12 @@ import (
 	"holdfast/internal/fault"
 )
 
-// A Policy says when a card wants a person, for each use of one key: its PIN or
-// a touch. The card fixes it when the key is made.
+// A Policy says when a card needs the user for the use of one key: the PIN or a
+// touch. The card fixes it when the key is made.
 type Policy string
 
-// The policies. Once goes with PINs and means once after the card was opened;
-// Cached goes with touches and means not again within 15 s.
+// The policies. Once applies to PINs and means once after the card was opened;
+// Cached applies to touches and means not again within 15 s.
 const (
 	PolicyNever  Policy = "never"
 	PolicyOnce   Policy = "once"
@@ -22,26 +22,26 @@ const (
 	PolicyCached Policy = "cached"
 )
 
-// PINPolicies lists what a key can be made with.
+// PINPolicies lists the PIN policies that a new key can have.
 func PINPolicies() []Policy { return []Policy{PolicyNever, PolicyOnce, PolicyAlways} }
 
-// TouchPolicies lists what a key can be made with.
+// TouchPolicies lists the touch policies that a new key can have.
 func TouchPolicies() []Policy { return []Policy{PolicyNever, PolicyAlways, PolicyCached} }
 
-// OnCard says where on which card to make a key, and what the card needs to see
-// for it.
+// OnCard names the card and slot of a new key, its policies, and the secrets that the
+// card needs to make it.
 type OnCard struct {
 	Serial          uint32 // 0: the only card there is
-	Slot            string // "": a free one
+	Slot            string // "": a free slot
 	PINPolicy       Policy // "": once when the template has a PIN, else never
 	TouchPolicy     Policy // "": never
 	Overwrite       bool   // the slot may hold a key, which is lost
 	AllowUnattested bool   // the card need not prove that the key was made inside it
 	PIN             []byte // the card's PIN: opens the management key that the card keeps; Template.PIN serves too
-	ManagementKey   []byte // instead of what the card keeps; nil
+	ManagementKey   []byte // instead of the one that the card keeps; may be nil
 }
 
-// Place is where on a card a key is, and what using it takes.
+// Place is the card and slot of a key, and its policies.
 type Place struct {
 	Serial      uint32 `json:"serial"`
 	Slot        string `json:"slot"` // 9a, 9c, 9d, 9e, 82 to 95
@@ -53,7 +53,7 @@ type Place struct {
 // String returns the place for people: "card 12345678, slot 9a".
 func (p Place) String() string { return fmt.Sprintf("card %d, slot %s", p.Serial, p.Slot) }
 
-// ParseSlot returns the number of a PIV slot that holds a key of its user's
+// ParseSlot returns the number of a PIV slot for keys of the user
 // (NIST SP 800-73-4, part 1, table 4b): 9a, 9c, 9d, 9e and the retired 82 to
 // 95; or a bad-request [fault.Error].
 func ParseSlot(s string) (byte, error) {
@@ -80,7 +80,7 @@ func CheckCardPIN(pin []byte) error {
 }
 
 // A Divided backend's keys live on several devices that work side by side, such
-// as cards: one of them may wait for a touch while another signs.
+// as cards: one card may wait for a touch while another signs.
 type Divided interface {
 	Backend
 
@@ -89,56 +89,56 @@ type Divided interface {
 	// this backend's.
 	Unit(m Material) string
 
-	// OnChange has f called, from now on and one call at a time, when a device came
-	// or went, with the unit's name. What was unlocked on a device that went is
-	// locked by then. f must not call the backend and return soon.
+	// OnChange registers f, which is called with the unit's name when a device was
+	// inserted or removed, one call at a time. Keys on a removed device are locked by
+	// then. f must return soon and must not call the backend.
 	OnChange(f func(unit string, gone bool))
 }
 
-// A CardHolder manages whole cards, rather than keys. Its methods are to a card
-// what [Backend]'s are to a key: safe for concurrent use, bounded by ctx, and
-// failing with an [fault.Error]. Whoever passes a PIN wipes it.
+// A CardHolder manages whole cards, rather than keys. Like those of a
+// [Backend], its methods are safe for concurrent use, stop when ctx ends, and return
+// a [fault.Error]. The caller wipes the PINs that it passes.
 type CardHolder interface {
 	Divided
 
-	// Cards looks at every card, and at the readers of which it cannot be said
-	// what is in them.
+	// Cards describes every card, and every reader whose content cannot be
+	// determined.
 	Cards(ctx context.Context) ([]Card, error)
 
 	// SetUp replaces PIN, PUK and management key. The new management key is random
 	// and stays on the card, where the PIN opens it.
 	SetUp(ctx context.Context, serial uint32, s CardSetUp) error
 
-	// ChangePIN replaces the card's PIN, ChangePUK its PUK. Neither spends the last
-	// try of a wrong one.
+	// ChangePIN replaces the card's PIN, ChangePUK its PUK. Neither uses the
+	// last try.
 	ChangePIN(ctx context.Context, serial uint32, old, new []byte) error
 	ChangePUK(ctx context.Context, serial uint32, old, new []byte) error
 
 	// Unblock gives a card whose PIN is blocked, or forgotten, a new one.
 	Unblock(ctx context.Context, serial uint32, puk, new []byte) error
 
-	// TriesLeft asks m's card how many wrong PINs it still takes before it blocks the
-	// PIN; nil when the card cannot tell. The last one is never spent. It fails as
-	// Check does when the card, or the key on it, is not there.
+	// TriesLeft returns how many wrong PINs m's card accepts before it blocks the PIN;
+	// nil when the card cannot tell. It never uses the last try. It fails as Check does
+	// when the card, or the key on it, is not there.
 	TriesLeft(ctx context.Context, m Material) (*int, error)
 
-	// Prove proves the PIN of a whole card and keeps nothing of it. It fails as Unlock
+	// Prove checks the PIN of a card and keeps no authorisation. It fails as Unlock
 	// does.
 	Prove(ctx context.Context, serial uint32, pin []byte) error
 
-	// StoreCertificate puts a certificate, DER, into m's slot. With an empty pin it
-	// needs the key to be unlocked, and else is a pin-required [fault.Error].
+	// StoreCertificate puts a certificate, DER, into m's slot. With an empty pin
+	// the key must be unlocked; otherwise the error is a pin-required [fault.Error].
 	StoreCertificate(ctx context.Context, m Material, certificate, pin []byte) error
 }
 
-// CardSetUp is what a card is set up with. The old values may be empty where the
-// card says that it has the factory's.
+// CardSetUp holds the values to set up a card with. The old values may be empty where
+// the card reports that it has the factory's.
 type CardSetUp struct {
 	OldPIN, OldPUK, OldManagementKey []byte
 	PIN, PUK                         []byte
 }
 
-// Card is what a look at one card, or at a reader, found.
+// Card describes one card, or a reader without a usable card.
 type Card struct {
 	Serial   uint32 // 0: none could be read
 	Reader   string

@@ -1,13 +1,12 @@
-// Package keys is the vocabulary that every room of holdfast shares: what a
-// key is, what it may be used for, how it signs, and how an operation on it
-// can fail.
+// Package keys is the vocabulary that all rooms of holdfast share: a key's material,
+// purpose, algorithm and signature scheme, and the interface of a device.
 //
 // Start at [Backend], the one interface between the agent and a device, and at
-// [Purpose], which decides what a key can ever sign. [fault.Error] and its [Kind]
-// are what a caller on the other side of the socket sees.
+// [Purpose], which decides what a key can ever sign. Errors are [fault.Error]
+// values, which cross the socket to the caller.
 //
-// The package holds no key and talks to no device. It does not decide who may
-// use a key: that is package policy's job.
+// The package holds no key and talks to no device. Package policy decides which
+// callers may use a key.
 package keys
 
 import (
@@ -21,7 +20,7 @@ import (
 // A Purpose is the one thing a key may sign. It is fixed when the key is made.
 type Purpose string
 
-// The purposes. Those without a verb yet are refused when a key is made.
+// The purposes. Creating a key with a purpose that no method serves yet is an error.
 const (
 	TLSClient        Purpose = "tls-client"
 	TLSServer        Purpose = "tls-server"

@@ -15,8 +15,8 @@ func rocaPrimes() []uint64 {
 // ROCA reports whether the RSA modulus n looks like one that Infineon's library
 // made, so that the private key can be computed from it (CVE-2017-15361): its
 // remainder by each small prime is a power of 65537. A sound modulus does so
-// with a probability below 2^-27. TPMs and YubiKeys have had that library, hence
-// every backend asks.
+// with a probability below 2^-27. TPMs and YubiKeys have had that library, so
+// every backend checks.
 func ROCA(n *big.Int) bool {
 	var remainder, prime big.Int
 	for _, p := range rocaPrimes() {

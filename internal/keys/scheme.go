@@ -59,8 +59,8 @@ func (s Scheme) Digest(msg []byte) []byte {
 	return h.Sum(nil)
 }
 
-// SignerOpts returns what crypto.Signer implementations and verifiers of the
-// standard library want for this scheme.
+// SignerOpts returns the options of this scheme for crypto.Signer implementations
+// and verifiers of the standard library.
 func (s Scheme) SignerOpts() crypto.SignerOpts {
 	if s == RSAPSSSHA256 {
 		return &rsa.PSSOptions{SaltLength: rsa.PSSSaltLengthEqualsHash, Hash: s.Hash()}

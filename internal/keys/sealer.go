@@ -8,22 +8,22 @@ import (
 	"holdfast/internal/fault"
 )
 
-// A Sealer is a [Backend] that also keeps small secrets: what it seals can be
-// opened on the same device alone, and by whoever may use that device. It is
-// for the keys of other programs that must be in memory while they are used,
-// never for a key that the device could use itself.
+// A Sealer is a [Backend] that also seals small secrets: a sealed secret can be
+// opened only on the same device, by any caller that may use that device. It is for
+// keys of other programs that must be in memory while they are used, never for a key
+// that the device could use itself.
 //
-// Like a key's [Material], a sealed secret is passed around as what has to be
-// stored, and the device holds nothing of it between calls.
+// Like a key's [Material], a sealed secret is data for the caller to store;
+// the device keeps nothing between calls.
 type Sealer interface {
-	// Seal encrypts a secret to the device and returns what Unseal wants. The
-	// secret does not leave this process in clear, on the device's bus either. One
+	// Seal encrypts a secret to the device and returns the input of Unseal. The
+	// secret does not leave this process in clear text, not even on the device's bus. One
 	// that [CheckSecret] refuses is a bad-request [fault.Error]. The caller wipes secret.
 	Seal(ctx context.Context, secret []byte) (json.RawMessage, error)
 
-	// Unseal returns the secret, which is the caller's to wipe. It is an
+	// Unseal returns the secret; the caller wipes it. The error is an
 	// identity-changed [fault.Error] on another device or after a clear, and a
-	// bad-request or key-lost one for what Seal did not return.
+	// bad-request or key-lost one for data that Seal did not return.
 	Unseal(ctx context.Context, sealed json.RawMessage) ([]byte, error)
 }
 

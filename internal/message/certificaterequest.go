@@ -7,7 +7,7 @@ import (
 	"encoding/asn1"
 )
 
-// CertificateRequest is what a PKCS #10 CertificationRequestInfo asks for.
+// CertificateRequest is the content of a PKCS #10 CertificationRequestInfo.
 type CertificateRequest struct {
 	Subject pkix.RDNSequence // unlike pkix.Name, it keeps the order and every attribute
 	DNS     []string         // subject alternative names
@@ -18,8 +18,8 @@ type CertificateRequest struct {
 	public []byte // SubjectPublicKeyInfo, DER
 }
 
-// maxCSR is the longest CertificationRequestInfo, in bytes. One with a thousand
-// names is not a machine's.
+// maxCSR is the longest CertificationRequestInfo, in bytes: no machine has a
+// thousand names.
 const maxCSR = 16 << 10
 
 // ParseCertificateRequest checks a CertificationRequestInfo (RFC 2986, section
@@ -124,7 +124,7 @@ func unsigned(info []byte) []byte {
 	content := append(append([]byte(nil), info...), ecdsaWithSHA256+emptyBits...)
 	wrapped, err := asn1.Marshal(asn1.RawValue{Tag: asn1.TagSequence, IsCompound: true, Bytes: content})
 	if err != nil {
-		return nil // what x509 then refuses
+		return nil // x509 then rejects it
 	}
 	return wrapped
 }

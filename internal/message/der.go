@@ -20,7 +20,7 @@ const maxDepth = 16
 
 // element takes the first DER element off the input: its tag, its whole encoding
 // and its content. Tags above 30 and lengths that are indefinite, longer than
-// they need be or 16 MiB and above are refused (X.690, section 10.1).
+// necessary or 16 MiB and above are rejected (X.690, section 10.1).
 func element(in []byte) (tag byte, whole, body, rest []byte, ok bool) {
 	r := &reader{rest: in}
 	tag = byte(r.number(1))
@@ -53,8 +53,8 @@ func expect(in *[]byte, want byte) (whole, body []byte, ok bool) {
 }
 
 // canonical reports whether in is a series of DER elements, with nothing in them
-// that DER would write in another way (X.690, sections 8, 10 and 11). What octet
-// strings hold is not looked at, nor is the order within implicitly tagged sets.
+// that DER encodes in another way (X.690, sections 8, 10 and 11). It does not
+// check the content of octet strings, nor the order within implicitly tagged sets.
 func canonical(in []byte, depth int) bool {
 	for len(in) > 0 {
 		tag, _, body, rest, ok := element(in)

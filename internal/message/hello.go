@@ -51,8 +51,8 @@ func (t *Transcript) serverHello(r *reader) bool {
 	return t.ExtendedMasterSecret || !renegotiation
 }
 
-// extensions reads the extensions at the end of a hello, which may lack, and
-// refuses repeated ones: two readers could each believe another.
+// extensions reads the optional extensions at the end of a hello and rejects
+// repeated ones: two parsers could each use a different one.
 func extensions(r *reader) (map[int][]byte, bool) {
 	found := make(map[int][]byte)
 	if r.done() {

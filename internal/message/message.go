@@ -1,7 +1,7 @@
-// Package message holds the grammars of what a TLS key may sign: the inputs of
+// Package message holds the grammars of the messages that a TLS key may sign: the inputs of
 // TLS 1.3 and TLS 1.2 handshake signatures and of PKCS #10 certificate requests.
 // The agent signs nothing that one of its parsers has not accepted, so that a
-// signature made for one protocol is never of use in another.
+// signature made for one protocol is never useful in another.
 //
 // Start at [Classify], which names the grammar of a message, and at the strict
 // parsers that the agent uses before it signs: [ParseTLS13], [ParseTLS12Client],
@@ -69,9 +69,9 @@ func Classify(msg []byte) (Kind, bool) {
 	return "", false
 }
 
-// refuse turns reason, for which msg is no message of kind want, into what the
-// caller sees: a message of another kind is worth a name of its own, and a
-// digest is what callers with other signers in mind send.
+// refuse returns the caller's error for msg, which is not a message of kind want for
+// the given reason. A message of another kind and a digest have errors of their own:
+// callers that are used to other signers send digests.
 func refuse(msg []byte, want Kind, reason error) error {
 	if kind, ok := Classify(msg); ok && kind != want {
 		return &fault.Error{
@@ -114,7 +114,7 @@ func checkScheme(s keys.Scheme) error {
 	}
 }
 
-// malformed is a reason for which a message is refused.
+// malformed is the reason why a message is rejected.
 type malformed string
 
 func (m malformed) Error() string { return string(m) }

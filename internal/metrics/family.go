@@ -21,7 +21,7 @@ type family struct {
 	sets map[string]*series // by key
 }
 
-// A series is what one set of labels has counted.
+// A series holds the counts of one set of labels.
 type series struct {
 	values  []string
 	value   float64  // of a counter or a gauge
@@ -40,8 +40,8 @@ func newFamily(kind, name, help string, bounds []float64, labels []string) *fami
 		sets:   make(map[string]*series),
 	}
 	if len(labels) == 0 {
-		// Without labels it is known what will be counted: nought is a fact, and
-		// a graph that starts there shows the first event.
+		// Without labels the one series is known: a graph that starts at zero shows
+		// the first event.
 		f.seriesOf(nil)
 	}
 	return f
@@ -63,7 +63,7 @@ func finite(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }
 func (f *family) add(n float64, values []string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	// What would overflow stays at what it was: JSON has no infinity.
+	// A sum that would overflow is dropped: JSON has no infinity.
 	if s := f.seriesOf(values); finite(s.value + n) {
 		s.value += n
 	}
@@ -94,10 +94,10 @@ func (f *family) observe(v float64, values []string) {
 	}
 }
 
-// seriesOf returns the series of these values, made now if it is new. The caller
+// seriesOf returns the series of these values and makes a new one if needed. The caller
 // holds the lock.
 func (f *family) seriesOf(values []string) *series {
-	var space [256]byte // so that a set that has been seen costs no allocation
+	var space [256]byte // so that a known set costs no allocation
 	key := space[:0]
 	for _, v := range values {
 		v = v[:min(len(v), MaxValue)]
@@ -115,7 +115,7 @@ func (f *family) seriesOf(values []string) *series {
 	return s
 }
 
-// other returns the series that stands for the sets that are not counted apart.
+// other returns the series for the sets that are not counted separately.
 func (f *family) other() *series {
 	const key = "" // no set of labels has it, unless there are no labels
 	if s := f.sets[key]; s != nil {

@@ -1,12 +1,12 @@
 // Package metrics counts what the agent and the broker do, for their GetMetrics.
 // Names and meanings follow OpenMetrics; `holdfast metrics` renders them.
 //
-// Start at [New]; a metric is made once, with the names of its labels, and
-// counted with their values. Counting cannot fail: what cannot be counted as
-// asked is counted under the labels "other", or left out.
+// Start at [New]. A program makes a metric once, with the names of its labels, and
+// counts with their values. Counting cannot fail: an event that cannot be counted
+// under its labels is counted under the labels "other", or dropped.
 //
-// The values of labels are shown to everybody who may read the metrics: they
-// must name kinds of things, and never hold a secret or what a caller chose.
+// Every reader of the metrics sees the values of labels: they must name kinds of
+// things, and never hold a secret or text that a caller chose.
 package metrics
 
 import (
@@ -25,16 +25,16 @@ const (
 
 // Limits on what one metric may hold, so that no caller can make it grow.
 const (
-	// MaxSets is how many sets of labels one metric counts apart. Further ones
-	// are counted together, every label of theirs being [Other].
+	// MaxSets is how many sets of labels one metric counts separately. It counts
+	// further ones together, under [Other] for every label.
 	MaxSets = 1000
 
 	// MaxValue is how many bytes of a label's value are kept.
 	MaxValue = 128
 )
 
-// Other is the value of every label in the set that stands for those that are
-// not counted apart.
+// Other is the value of every label in the set for events that are not counted
+// separately.
 const Other = "other"
 
 // Metric is one metric and its samples at one moment.
@@ -90,7 +90,7 @@ func (r *Registry) Gauge(name, help string, labels ...string) *Gauge {
 }
 
 // Histogram makes a histogram with the upper bounds of its buckets. The infinite
-// one is understood.
+// one is implied.
 func (r *Registry) Histogram(name, help string, buckets []float64, labels ...string) *Histogram {
 	if r == nil {
 		return nil
@@ -139,8 +139,8 @@ func (r *Registry) family(kind, name, help string, buckets []float64, labels []s
 // A Counter only grows. A nil Counter counts nothing.
 type Counter struct{ family *family }
 
-// Add adds n to the counter with these values of its labels. What is negative,
-// infinite or not a number is left out.
+// Add adds n to the counter with these values of its labels. It ignores n that
+// is negative, infinite or not a number.
 func (c *Counter) Add(n float64, values ...string) {
 	if c == nil || n < 0 {
 		return
@@ -151,8 +151,8 @@ func (c *Counter) Add(n float64, values ...string) {
 // A Gauge goes up and down. A nil Gauge shows nothing.
 type Gauge struct{ family *family }
 
-// Set sets the gauge with these values of its labels. What is infinite or not a
-// number is left out.
+// Set sets the gauge with these values of its labels. It ignores v that is
+// infinite or not a number.
 func (g *Gauge) Set(v float64, values ...string) {
 	if g == nil {
 		return
@@ -172,8 +172,8 @@ func (g *Gauge) Add(n float64, values ...string) {
 // A Histogram counts observations in buckets. A nil Histogram counts nothing.
 type Histogram struct{ family *family }
 
-// Observe counts v with these values of the labels. What is infinite or not a
-// number is left out.
+// Observe counts v with these values of the labels. It ignores v that is
+// infinite or not a number.
 func (h *Histogram) Observe(v float64, values ...string) {
 	if h == nil {
 		return

@@ -21,7 +21,7 @@ func systemUnit(pid int32) (string, error) {
 
 // cgroupPath returns the path in the unified hierarchy from /proc/PID/cgroup
 // (cgroups(7)), or "" when there is not exactly one. The named version 1
-// hierarchy of old systemd is not asked: programs could be moved about in it.
+// hierarchy of old systemd is ignored: it let programs be moved between units.
 func cgroupPath(text string) string {
 	path := ""
 	for line := range strings.Lines(text) {
@@ -39,10 +39,10 @@ func cgroupPath(text string) string {
 
 // unitOf returns the system unit that a cgroup path names: one or more slices,
 // each nested in the one that its name says, then the unit. What follows belongs
-// to the unit, which may have been handed its own subtree: a name down there,
-// however it looks, is not the system manager's. Paths below user.slice, with
-// ".." (a process outside our cgroup namespace), or with any name that systemd
-// would not have written give "".
+// to the unit, which may own a delegated subtree: the system manager did not write the
+// names in it. Paths below user.slice, with
+// ".." (a process outside our cgroup namespace), or with a name that systemd
+// would not write give "".
 func unitOf(path string) string {
 	rest, found := strings.CutPrefix(path, "/")
 	if !found || strings.HasPrefix(rest, "user.slice/") || hasDots(rest) {

@@ -11,9 +11,9 @@ import (
 // maxChain bounds how many ancestors a description follows.
 const maxChain = 16
 
-// A Description says what a peer looks like, for prompts and audit records. The
-// user whose process it is can make all of it up, by starting a program under
-// another name or from another parent: nothing here may decide anything.
+// A Description describes a peer for prompts and audit records. The owner of the
+// process can forge all of it, by starting a program under another name or from
+// another parent: no decision may depend on it.
 type Description struct {
 	Executable string // path of the program, with " (deleted)" behind it when the file is gone
 	Chain      []Link // the process, its parent, and so on, without init
@@ -36,8 +36,8 @@ func (d Description) String() string {
 	return strings.Join(names, " > ")
 }
 
-// Describe reads from /proc what the peer looks like now. What cannot be read is
-// empty; everything is when the process has ended. Characters that do not print
+// Describe reads the description from /proc. A field that cannot be read is empty;
+// all are when the process has ended. Characters that do not print
 // are replaced, so that a name cannot rewrite the line it is shown on.
 func (p *Peer) Describe() Description {
 	d := Description{

@@ -11,15 +11,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// How long an answer of the user database is believed. Files are believed until
-// they change.
+// userDatabaseAge is how long an answer of the user database is cached. Entries of
+// the files are cached until the files change.
 const userDatabaseAge = 10 * time.Second
 
 // Names translates between numbers and names of users and groups without NSS,
-// which would load foreign code into this process and can wait on the network:
-// it reads /etc/passwd and /etc/group, and asks io.systemd.UserDatabase about
-// what is not in them when systemd offers it. The zero value is ready for use,
-// safe for concurrent use, and remembers users until /etc/passwd changes.
+// which loads foreign code into this process and can wait for the network. It
+// reads /etc/passwd and /etc/group, and asks io.systemd.UserDatabase about
+// entries that are not in them, where systemd offers it. The zero value is ready for use,
+// safe for concurrent use, and caches users until /etc/passwd changes.
 type Names struct {
 	// Passwd, Group and UserDatabase name the files and the socket to ask instead
 	// of the usual ones. They must not change once a method has been called.
@@ -71,12 +71,12 @@ func (n *Names) User(uid uint32) string {
 	return n.ask(uid)
 }
 
-// ask asks the user database, without the lock: a slow database must not hold up
-// peers whose names are known.
+// ask asks the user database without the lock: a slow database must not delay
+// peers whose names are cached.
 func (n *Names) ask(uid uint32) string {
 	name, err := n.database().userByUID(uid)
 	if err != nil {
-		name = "" // not knowing a name never grants anything: rules by name do not match
+		name = "" // an unknown name never grants anything: rules by name do not match
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -87,8 +87,8 @@ func (n *Names) ask(uid uint32) string {
 	return name
 }
 
-// refresh reads /etc/passwd again when it has changed. When it cannot be read,
-// nobody has a name.
+// refresh reads /etc/passwd again when it has changed. When it cannot be read, no
+// user has a name.
 func (n *Names) refresh() {
 	version, err := versionOf(or(n.Passwd, "/etc/passwd"))
 	if err == nil && version == n.users.version {
@@ -111,7 +111,7 @@ func (n *Names) refresh() {
 }
 
 // UID returns the uid of the user called name, and false when there is no such
-// user or no way to tell. Nothing is remembered.
+// user or the sources cannot be read. It caches nothing.
 func (n *Names) UID(name string) (uint32, bool) {
 	if id, found := lookUp(or(n.Passwd, "/etc/passwd"), passwdFields, name); found {
 		return id, true
@@ -121,7 +121,7 @@ func (n *Names) UID(name string) (uint32, bool) {
 }
 
 // GID returns the gid of the group called name, and false when there is no such
-// group or no way to tell. Nothing is remembered.
+// group or the sources cannot be read. It caches nothing.
 func (n *Names) GID(name string) (uint32, bool) {
 	if id, found := lookUp(or(n.Group, "/etc/group"), groupFields, name); found {
 		return id, true
@@ -168,7 +168,7 @@ func readEntries(path string, fields int) ([]entry, error) {
 	return parseEntries(string(text), fields), nil
 }
 
-// parseEntries reads the lines that are well formed and passes over the others,
+// parseEntries reads the well-formed lines and skips the others,
 // as the C library does; "+" and "-" lines belong to NIS.
 func parseEntries(text string, fields int) []entry {
 	var entries []entry

@@ -1,16 +1,16 @@
-// Package peer says who is at the other end of a Unix socket. The kernel is the
-// only witness: user, groups and process are those at the moment of connect(2),
-// and nothing that the peer sends plays a part.
+// Package peer identifies the process at the other end of a Unix socket. It asks
+// the kernel alone: user, groups and process are those at the moment of
+// connect(2), and nothing that the peer sends plays a part.
 //
 // Start at [Identifier.FromConn], which is called right after accept and before
 // a byte is read, and at [Identity], the plain data that package policy decides
 // on. A [Peer] also holds a pidfd, so that [Peer.Alive] answers for this process
 // and never for another one that was given its pid later.
 //
-// What it does not protect against: whoever holds the connected descriptor acts
-// as the process that connected, so a peer can hand its connection, or what it
-// gets over it, to anybody. Programs of one uid can debug, replace and imitate
-// each other; [Peer.Describe] is for eyes only. On kernels before 6.5 the process
+// What it does not protect against: any process that holds the connected descriptor
+// acts as the process that connected, so a peer can pass its connection, or what
+// it receives, to any other process. Programs of one uid can debug, replace and
+// imitate each other; [Peer.Describe] is only for display. On kernels before 6.5 the process
 // is found by its pid, see [Identity.UnitRacy].
 package peer
 
@@ -23,11 +23,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// OverflowUID is what the kernel reports by default for a uid that has no name
-// in the user namespace of the one who asks.
+// OverflowUID is what the kernel reports by default for a uid that is not mapped
+// into the user namespace of the process that asks.
 const OverflowUID = 65534
 
-// Identity is who connected. It is plain data, safe to copy, compare field by
+// Identity identifies the process that connected. It is plain data, safe to copy, compare field by
 // field and log; the slice is never written to after it was made.
 type Identity struct {
 	UID uint32 // effective uid at connect(2), as this user namespace sees it
@@ -38,7 +38,7 @@ type Identity struct {
 	User string
 
 	// Groups are the supplementary groups at connect(2), sorted, each once, without
-	// those that this user namespace cannot name. GID is among them only if the
+	// those that are not mapped into this user namespace. GID is among them only if the
 	// kernel lists it there too, which it does after initgroups(3).
 	Groups []uint32
 
@@ -46,8 +46,8 @@ type Identity struct {
 	StartTime uint64 // clock ticks from boot to the process's start (proc_pid_stat(5), field 22); 0 when /proc hides the process
 
 	// Unit is the system unit that the process runs in, such as "kubelet.service".
-	// It is empty when there is none, when /proc hides the process, and for all that
-	// runs below user.slice, where users choose the names themselves.
+	// It is empty when there is none, when /proc hides the process, and for every
+	// process below user.slice, where users choose the names themselves.
 	Unit string
 
 	// UnitRacy is set on kernels without SO_PEERPIDFD (before 6.5): StartTime and
@@ -59,18 +59,18 @@ type Identity struct {
 // ErrGone is in the chain of errors about a process that has ended.
 var ErrGone = errors.New("the process has ended")
 
-// ErrUnmapped is in the chain of errors about a peer that this process's own
-// user or pid namespace cannot name.
+// ErrUnmapped is in the chain of errors about a peer that is not mapped into this
+// process's own user or pid namespace.
 var ErrUnmapped = errors.New("the peer is outside this namespace")
 
-// Refused is the error about a peer that cannot be told for certain. Identity
-// holds what the kernel did say, for the audit record.
+// Refused is the error about a peer that cannot be identified for certain. Identity
+// holds what the kernel reported, for the audit record.
 type Refused struct {
 	Identity Identity
 	Err      error
 }
 
-// Error returns who was refused, and why.
+// Error names the peer and the reason.
 func (r *Refused) Error() string {
 	return fmt.Sprintf("peer with uid %d, pid %d: %v", r.Identity.UID, r.Identity.PID, r.Err)
 }
@@ -86,8 +86,8 @@ type Peer struct {
 	pidfd int          // -1 once closed
 }
 
-// An Identifier finds out who connected. The zero value is ready for use; one
-// Identifier for the life of a service lets it remember user names. It is safe
+// An Identifier identifies peers. The zero value is ready for use; one Identifier
+// for the life of a service lets it remember user names. It is safe
 // for concurrent use.
 type Identifier struct {
 	Names Names
@@ -95,16 +95,16 @@ type Identifier struct {
 	overflow overflowUID
 }
 
-// FromConn is [Identifier.FromConn] for programs that ask once.
+// FromConn is [Identifier.FromConn] for programs that identify one peer.
 func FromConn(c *net.UnixConn) (*Peer, error) { return new(Identifier).FromConn(c) }
 
 // FromConn identifies the process that connected c, and reads nothing from c. It
 // returns a [Refused] for a uid that does not exist here (the overflow uid), for
 // a process that this pid namespace cannot see (pid 0), and, with [ErrGone], for
-// one that has ended: nobody is left to take an answer. It also does when /proc
-// cannot be read for another reason than that it hides the process. On kernels without
+// one that has ended: no process is left to receive the reply. It also returns one
+// when reading /proc fails and hidepid is not the cause. On kernels without
 // SO_PEERPIDFD a process that changed its effective uid after connect(2) is
-// refused as well, since it cannot be told from a successor.
+// rejected as well, because it cannot be told from a successor with the same pid.
 //
 // Everything in Identity is filled in when FromConn returns. It costs some 20
 // microseconds, and up to [UserDatabaseTimeout] for a uid that is not in
@@ -126,7 +126,7 @@ func (i *Identifier) FromConn(c *net.UnixConn) (*Peer, error) {
 	return p, nil
 }
 
-// identify does all that needs the socket.
+// identify does everything that needs the socket.
 func (i *Identifier) identify(fd int) (*Peer, error) {
 	cred, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
 	if err != nil {
@@ -147,8 +147,8 @@ func (i *Identifier) identify(fd int) (*Peer, error) {
 	}
 	id.UnitRacy = racy
 	err = id.look()
-	// Only now is it certain that /proc spoke of the process behind the pidfd: it
-	// still has its pid, so nobody else can have had it in between.
+	// This check proves that /proc described the process behind the pidfd: it still
+	// has its pid, so no other process had that pid in between.
 	if gone := alive(pidfd); gone != nil {
 		err = gone
 	}
@@ -160,9 +160,9 @@ func (i *Identifier) identify(fd int) (*Peer, error) {
 	return &Peer{Identity: id, pidfd: pidfd}, nil
 }
 
-// look fills in what /proc says of the process. It fails rather than take a
-// process for one without a unit while this one cannot look: who has no unit may
-// be allowed more.
+// look fills in what /proc says of the process. It fails when this process cannot
+// read /proc, rather than report a peer without a unit: a rule may allow such a peer
+// more.
 func (id *Identity) look() (err error) {
 	if id.StartTime, err = startTime(id.PID); err != nil {
 		return err
@@ -172,8 +172,8 @@ func (id *Identity) look() (err error) {
 }
 
 // Alive returns an error with [ErrGone] in its chain once the process that
-// connected has ended. The pidfd names one process for good, whatever becomes of
-// its pid, so nothing else needs comparing. A process that has replaced its
+// connected has ended. The pidfd names one process for good, even when the
+// pid is used again, so nothing else is compared. A process that has replaced its
 // program by execve(2) is still the same process.
 func (p *Peer) Alive() error {
 	p.mu.RLock()
@@ -187,7 +187,7 @@ func (p *Peer) Alive() error {
 	return nil
 }
 
-// Close lets go of the process. Alive fails from then on.
+// Close closes the pidfd. Alive fails from then on.
 func (p *Peer) Close() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -41,15 +41,15 @@ func peerPidfd(fd int, cred *unix.Ucred) (pidfd int, racy bool, err error) {
 		pidfd, err = pidfdByPID(cred)
 		return pidfd, true, err
 	case errors.Is(err, unix.ESRCH), errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENODATA):
-		// What kernels from 6.5 on have answered for a process that was reaped.
+		// Kernels from 6.5 on have returned these for a process that was reaped.
 		return -1, false, fmt.Errorf("SO_PEERPIDFD: %w", ErrGone)
 	}
 	return -1, false, fmt.Errorf("SO_PEERPIDFD: %w", err)
 }
 
-// pidfdByPID opens the process that has the peer's pid now and makes sure that
-// it also has its uid. A successor with the same pid and the same uid passes:
-// that race is what [Identity.UnitRacy] stands for.
+// pidfdByPID opens the process that has the peer's pid now and checks that it also
+// has the peer's uid. A successor with the same pid and the same uid passes:
+// [Identity.UnitRacy] marks that race.
 func pidfdByPID(cred *unix.Ucred) (int, error) {
 	pidfd, err := unix.PidfdOpen(int(cred.Pid), 0)
 	if errors.Is(err, unix.ESRCH) {
@@ -94,8 +94,8 @@ func alive(pidfd int) error {
 }
 
 // peerGroups returns the supplementary groups of the process that connected fd:
-// sorted, each once, without the overflow gid, which is nobody's group but the
-// sign of one that has no name here.
+// sorted, each once, without the overflow gid, which stands for groups that are not
+// mapped into this user namespace.
 func peerGroups(fd int) ([]uint32, error) {
 	groups := make([]uint32, 32)
 	for {
@@ -119,9 +119,9 @@ func normalise(groups []uint32) []uint32 {
 	return slices.DeleteFunc(groups, func(g uint32) bool { return g == OverflowUID })
 }
 
-// overflowUID knows which uid stands for those that have no name here. The
-// default counts always, and what /proc says counts as well: a machine may have
-// changed it (proc_sys_kernel(5), overflowuid).
+// overflowUID holds the uid that stands for unmapped uids. The default always
+// counts, and so does the value in /proc: an administrator may have changed it
+// (proc_sys_kernel(5), overflowuid).
 type overflowUID struct {
 	once sync.Once
 	uid  uint32

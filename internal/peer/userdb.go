@@ -10,27 +10,26 @@ import (
 	"time"
 )
 
-// UserDatabaseSocket is where systemd answers for all its sources of users
-// together (systemd-userdbd.service(8)), those of DynamicUser= and systemd-homed
-// among them.
+// UserDatabaseSocket is the socket of systemd's user database, which covers all its
+// sources (systemd-userdbd.service(8)), DynamicUser= and systemd-homed among them.
 const UserDatabaseSocket = "/run/systemd/userdb/io.systemd.Multiplexer"
 
-// UserDatabaseTimeout bounds one question to the user database.
+// UserDatabaseTimeout is the timeout of one query to the user database.
 const UserDatabaseTimeout = 250 * time.Millisecond
 
-// maxUserRecord bounds one answer of the user database, in bytes.
+// maxUserRecord is the largest reply of the user database, in bytes.
 const maxUserRecord = 256 << 10
 
 // errNoRecord says that the user database does not know the user or group.
 var errNoRecord = errors.New("no such record")
 
 // userDatabase is a client of io.systemd.UserDatabase (systemd.io/USER_GROUP_API).
-// It speaks the few bytes of varlink by hand, because this package is a leaf.
+// It writes varlink by hand, because this package is a leaf.
 type userDatabase struct{ socket string }
 
-// record is what is wanted of a user or group record (systemd.io/USER_RECORD).
-// Every member is compared with what was asked, since a service that ignores a
-// member it does not know would answer with the first record it has.
+// record holds the members that are used of a user or group record
+// (systemd.io/USER_RECORD). Each is compared with the query, because a service that
+// ignores an unknown member would answer with its first record.
 type record struct {
 	UserName  string  `json:"userName"`
 	UID       *uint32 `json:"uid"`

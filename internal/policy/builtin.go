@@ -4,7 +4,7 @@ package policy
 const builtIn = "built-in"
 
 // UserDefault is the policy of a user's own agent without a policy file: the
-// user may do everything with the keys that are the user's.
+// user may do everything with the user's own keys.
 func UserDefault(uid uint32) *Policy {
 	return &Policy{source: builtIn, rules: []rule{
 		{
@@ -21,8 +21,7 @@ func UserDefault(uid uint32) *Policy {
 // SystemDefault is the policy of a machine agent without a policy file: every
 // user manages and uses the user's own keys, and root manages the machine's keys
 // (those of uid 0) over the admin socket, certificate requests for them included,
-// and looks after cards.
-// Nobody signs in with the machine's keys until a rule says who.
+// and manages cards. No caller signs in with the machine's keys until a rule allows it.
 func SystemDefault() *Policy {
 	return &Policy{source: builtIn, rules: []rule{
 		{
@@ -46,7 +45,7 @@ func SystemDefault() *Policy {
 }
 
 // BrokerUserDefault is the policy of a user's own broker without a policy file:
-// the user may have every credential.
+// the user may get every credential.
 func BrokerUserDefault(uid uint32) *Policy {
 	return &Policy{source: builtIn, rules: []rule{{
 		name: "own broker", where: builtIn, allow: true,
@@ -55,8 +54,9 @@ func BrokerUserDefault(uid uint32) *Policy {
 }
 
 // BrokerSystemDefault is the policy of a machine's broker without a policy file:
-// its profiles sign in with the machine's keys, so root alone may have their
-// credentials until a rule says who else. Everybody may ask how the broker is.
+// its profiles sign in with the machine's keys, so only root may have their
+// credentials until a rule allows another caller. Every user may ask for the
+// broker's status.
 func BrokerSystemDefault() *Policy {
 	return &Policy{source: builtIn, rules: []rule{
 		{

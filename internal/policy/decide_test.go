@@ -212,7 +212,7 @@ func TestDecisionNamesItsRule(t *testing.T) {
 		{"no such operation", func(q *Query) { q.Operation = "sign" }, Decision{false, "default", "", "there is no such operation"}},
 		{"group word", func(q *Query) { q.Operation = "use" }, Decision{false, "default", "", "there is no such operation"}},
 		{"no such uid", func(q *Query) { q.Peer.UID = 65534 }, Decision{false, "default", "", "the peer's uid does not exist here"}},
-		{"no key", func(q *Query) { q.Key = "" }, Decision{false, "default", "", "that is no key's name"}},
+		{"no key", func(q *Query) { q.Key = "" }, Decision{false, "default", "", "that is not a key name"}},
 	}
 	for _, c := range cases {
 		q := base

@@ -7,11 +7,11 @@ import (
 	"holdfast/internal/strictyaml"
 )
 
-// A dialect is what the policies of one program can say. Agent and broker share
-// everything about callers, and nothing about what is asked for: a rule that
-// could never match is a mistake, and is told when the file is read.
+// A dialect is the vocabulary of the policies of one program. Agent and broker share
+// the words about callers and none about what is requested: a rule that can never
+// match is a mistake, and is reported when the file is read.
 type dialect struct {
-	program    string // as errors name it
+	program    string // its name in errors
 	operations []Operation
 	groups     map[string]operationSet // the words that stand for several operations
 	words      func(*parser, *rule) map[string]func(*strictyaml.Node)
@@ -38,8 +38,8 @@ func brokerDialect() dialect {
 	}
 }
 
-// operationsOf returns what a word in a rule stands for, and false for a word
-// that stands for nothing.
+// operationsOf returns the operations that a word in a rule stands for, and false
+// for an unknown word.
 func (d dialect) operationsOf(word string) (operationSet, bool) {
 	if set, ok := d.groups[word]; ok {
 		return set, true
@@ -59,7 +59,7 @@ func (d dialect) vocabulary() []Operation {
 	return append(words, d.operations...)
 }
 
-// agentWords are the words of an agent's rules about what is asked for.
+// agentWords are the words of an agent's rules about the request.
 func (p *parser) agentWords(r *rule) map[string]func(*strictyaml.Node) {
 	return map[string]func(*strictyaml.Node){
 		"keys":      func(n *strictyaml.Node) { r.keys = list(p, n, p.keyPattern) },
@@ -84,15 +84,15 @@ func (p *parser) checkAgentRule(node *strictyaml.Node, r *rule, found map[string
 		case found[word] == nil:
 			continue
 		case r.operations&^reported != 0:
-			p.Errorf(found[word], "%s goes with sign-tls-client and unlock alone: nothing else is asked for on behalf of somebody", word)
+			p.Errorf(found[word], "%s goes with sign-tls-client and unlock only: no other operation is requested on behalf of a user", word)
 		case found["deny"] != nil && found["anyone"] != nil:
-			p.Errorf(found[word], "who reports nobody may ask for anybody, so this rule would deny everyone: name those who report instead of anyone")
+			p.Errorf(found[word], "a caller that reports nobody may act for anyone, so this rule would deny everyone: name the callers that report instead of anyone")
 		}
 		return
 	}
 }
 
-// brokerWords are the words of a broker's rules about what is asked for.
+// brokerWords are the words of a broker's rules about the request.
 func (p *parser) brokerWords(r *rule) map[string]func(*strictyaml.Node) {
 	return map[string]func(*strictyaml.Node){
 		"profiles": func(n *strictyaml.Node) { r.profiles = list(p, n, p.profilePattern) },

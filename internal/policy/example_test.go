@@ -46,7 +46,7 @@ rules:
 	fmt.Println(err)
 	// Output:
 	// policy.yaml:3: there is no operation "sgin-tls-client" for an agent; there are use, manage, all, list, create, delete, export, adopt, bind, install-certificate, sign-tls-client, sign-tls-server, sign-certificate-request, sign-service-account-token, sign-client-assertion, sign-aws-request, unlock, seal, unseal, list-cards, manage-cards, status, audit
-	// policy.yaml:4: 65534 stands for everybody whom the kernel cannot name here: no rule may use it
+	// policy.yaml:4: 65534 stands for every uid that the kernel cannot map: no rule may use it
 	// policy.yaml:5: a rule of an agent has no word "key"; the words are allow, anyone, deny, for-uids, for-units, for-users, gids, groups, keys, name, owner, socket, uids, units, users
 }
 

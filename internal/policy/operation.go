@@ -2,10 +2,10 @@ package policy
 
 import "slices"
 
-// An Operation is one thing that a peer can ask for.
+// An Operation is one kind of request.
 type Operation string
 
-// The operations that an agent is asked for.
+// The operations of an agent.
 const (
 	List                    Operation = "list"
 	Create                  Operation = "create"
@@ -23,14 +23,14 @@ const (
 	Unlock                  Operation = "unlock"
 	Seal                    Operation = "seal"         // store or forget a secret; concerns a name of the caller's own
 	Unseal                  Operation = "unseal"       // open a secret; concerns a name of the caller's own
-	ListCards               Operation = "list-cards"   // what is in the readers; concerns no key
+	ListCards               Operation = "list-cards"   // the readers and their cards; concerns no key
 	ManageCards             Operation = "manage-cards" // a card's PIN, PUK and management key; concerns no key
 	Status                  Operation = "status"       // the state of the agent, or of the broker; concerns no key and no profile
 	Audit                   Operation = "audit"        // the audit log; concerns no key
 )
 
-// The operations that a broker is asked for, besides Status: the credential of a
-// profile in one of its modes.
+// The operations of a broker, besides Status: the credential of a profile in one of
+// its modes.
 const (
 	Proxy       Operation = "proxy"
 	Certificate Operation = "certificate"

@@ -52,13 +52,13 @@ func Parse(name string, data []byte) (*Policy, error) {
 
 // ParseWith parses an agent's policy and asks names about its users and groups.
 // It returns every fault that it finds, each as "name:line: fault", joined into
-// one error. What only a broker's policy can say is a fault.
+// one error. A word that only a broker's policy has is a fault.
 func ParseWith(names Names, name string, data []byte) (*Policy, error) {
 	return agentDialect().parse(names, name, data)
 }
 
-// ParseBrokerWith parses a broker's policy as [ParseWith] does an agent's. What
-// only an agent's policy can say is a fault.
+// ParseBrokerWith parses a broker's policy as [ParseWith] does an agent's. A
+// word that only an agent's policy has is a fault.
 func ParseBrokerWith(names Names, name string, data []byte) (*Policy, error) {
 	return brokerDialect().parse(names, name, data)
 }
@@ -84,8 +84,7 @@ type parser struct {
 	dialect dialect
 }
 
-// list reads a list and leaves out the items that are not right: they have been
-// reported.
+// list reads a list and leaves out the items with errors, which are recorded.
 func list[T comparable](p *parser, node *strictyaml.Node, item func(*strictyaml.Node) (T, bool)) []T {
 	items, _ := strictyaml.List(p.Reader, node, "a list", item)
 	return items
@@ -119,9 +118,8 @@ func (p *parser) policy(root *strictyaml.Node) *Policy {
 	return policy
 }
 
-// rules gives each rule its number, counted from 1 as a reader counts, and keeps
-// names apart: a decision that names one of two rules would send its reader to the
-// wrong one.
+// rules numbers the rules from 1 and rejects repeated names: a decision names its
+// rule, and must name one rule only.
 func (p *parser) rules(nodes []*strictyaml.Node) []rule {
 	var rules []rule
 	for i, node := range nodes {
@@ -155,8 +153,8 @@ func (p *parser) rule(node *strictyaml.Node, number int) rule {
 	return r
 }
 
-// checkRule looks at what the fields of a rule say together. A field whose value
-// was faulty counts as given, so that one mistake gives one error.
+// checkRule checks the fields of a rule against each other. A field with a bad value
+// counts as present, so that one mistake gives one error.
 func (p *parser) checkRule(node *strictyaml.Node, r *rule, found map[string]*strictyaml.Node) {
 	allow, deny := found["allow"] != nil, found["deny"] != nil
 	if allow == deny {

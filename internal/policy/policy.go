@@ -1,10 +1,10 @@
 // Package policy decides whether a peer may do something with a key of the agent,
-// or have a credential of the broker. A policy is one YAML file of rules, read
-// from top to bottom; the first rule that matches decides, and what no rule
+// or get a credential of the broker. A policy is one YAML file of rules, read from
+// top to bottom; the first rule that matches decides, and a request that no rule
 // matches is denied.
 //
-// Start at [Parse], or [ParseBrokerFile], and at [Policy.Decide]. Deciding is a pure function of the
-// policy and the [Query]: it reads no file and asks nobody.
+// Start at [Parse], or [ParseBrokerFile], and at [Policy.Decide]. Deciding is a pure
+// function of the policy and the [Query]: it reads no file and calls no service.
 //
 // # The file
 //
@@ -22,37 +22,39 @@
 //	    owner: machine
 //
 // A rule either allows or denies a list of operations (see [Operations]), or
-// "use", "manage" or "all". It matches when each of the following that it gives
-// matches, and a list matches when one of its words does:
+// "use", "manage" or "all". It matches when each of its conditions matches, and a
+// list matches when one of its words does. The conditions:
 //
-//   - users, uids: who connected. A user is matched by uid and name together, so
-//     that a new user who was given an old uid inherits nothing. Where several names
+//   - users, uids: the user that connected. A user is matched by uid and name
+//     together, so that a new user with an old uid inherits nothing. Where several names
 //     share a uid, only the first one in /etc/passwd matches.
 //   - groups, gids: the primary or a supplementary group at the time of connecting.
-//   - units: the system unit, by its whole name. Kernels before 6.5 cannot tell
-//     it for certain: there a policy with units also says accept-racy-units: true.
-//   - anyone: true, everybody but root, whom an allow rule has to name.
+//   - units: the system unit, by its whole name. Kernels before 6.5 cannot
+//     report it for certain: there a policy with units also says
+//     accept-racy-units: true.
+//   - anyone: true, every user but root: an allow rule names root.
 //   - keys: names of key sets, each perhaps with one "*" at its end.
-//   - owner: self (the key was made by the uid and user who now asks), machine
+//   - owner: self (the uid and user of the caller made the key), machine
 //     (the owner is uid 0), any, or a uid.
 //   - socket: use or admin. Without it both.
 //
-// An allow rule says who and, unless its operations concern no key, says whose
-// keys. The operations list-cards, manage-cards, status and audit concern no key:
+// An allow rule names callers and, unless its operations concern no key, the owner
+// of the keys. The operations list-cards, manage-cards, status and audit concern no key:
 // rules with keys or owner do not match them. The operations seal and unseal concern
 // a secret, which the caller names as keys are named and owns: to rules with keys or
 // owner it is a key of the caller's.
 //
-// A rule about sign-tls-client and unlock may also look at for whom a broker says that it
-// asks, which nobody has verified. It still has to say who the broker is:
+// A rule about sign-tls-client and unlock may also look at the process for which a
+// broker asks. The broker reports that process, and nothing verifies it. The rule
+// still has to name the broker's user or unit:
 //
 //   - for-users, for-uids, for-units: as users, uids and units, of the process
 //     that the peer reports. To an allow rule, a peer that reports nobody does not
 //     match.
 //
-// Rules that deny read doubtful cases the other way: a user matches by uid or by
-// name, anyone includes root, and a peer that reports nobody, or no unit, may be
-// asking for any.
+// Rules that deny decide doubtful cases the other way: a user matches by uid or by
+// name, anyone includes root, and a peer that reports no process, or no unit,
+// matches every one.
 //
 // # The broker's file
 //
@@ -70,9 +72,9 @@
 //
 // # What it does not protect against
 //
-// A policy is as good as the identity it is given: programs of one uid are one
-// to it. Nothing here knows programs by their path, since a process can replace
-// its program after it has been identified.
+// A policy is only as good as the identity that it is given: it cannot tell programs
+// of one uid apart. No rule names programs by their path, because a process can
+// replace its program after it has been identified.
 package policy
 
 import (
@@ -86,18 +88,17 @@ import (
 // A Query asks whether a peer may do something.
 type Query struct {
 	Peer      peer.Identity
-	Reported  *Reported // for whom the peer says that it asks; nil when it does not say
+	Reported  *Reported // the process for which the peer says that it asks; nil when it names none
 	Admin     bool      // the peer came in over the admin socket
 	Operation Operation // one operation, not a group of them
-	Key       string    // the key's name as it was asked for; rules look at its set. Empty for what concerns no key
+	Key       string    // the key's name in the request; rules look at its set. Empty for operations that concern no key
 	Owner     uint32    // the key's owner; for create and adopt, the uid that will own it
 	OwnerUser string    // the name that Owner had when the key was made; empty when it had none
 	Profile   string    // the profile's name, for the operations of a broker
 }
 
-// A Decision is an answer and where it comes from. It is for the audit log, for
-// `holdfast policy check` and for administrators; a peer that is denied learns
-// only that.
+// A Decision is an answer and its source. It is for the audit log, for `holdfast
+// policy check` and for administrators; a denied peer learns only that it is denied.
 type Decision struct {
 	Allowed bool
 	Rule    string // the rule's name, "#2" for a second rule without one, "default" when no rule matches
@@ -108,8 +109,8 @@ type Decision struct {
 // A Policy is a list of rules that passed every check. It does not change and is
 // safe for concurrent use.
 type Policy struct {
-	// AcceptRacyUnits says that rules by unit also hold where the kernel cannot tell
-	// the unit for certain (see peer.Identity.UnitRacy).
+	// AcceptRacyUnits makes rules by unit apply where the kernel cannot report the
+	// unit for certain (see peer.Identity.UnitRacy).
 	AcceptRacyUnits bool
 
 	source string
@@ -130,9 +131,9 @@ func (p *Policy) NeedsUnits() bool {
 	return false
 }
 
-// Enforceable returns nil when a daemon whose kernel can tell a caller's unit for
-// certain (exact; see peer.HasPeerPidfd), or cannot, is able to hold the policy's
-// rules, and an unsupported [fault.Error] otherwise.
+// Enforceable returns nil when a daemon can enforce the policy, and an unsupported
+// [fault.Error] otherwise. With exact, the kernel reports a caller's unit for certain
+// (see peer.HasPeerPidfd).
 func (p *Policy) Enforceable(exact bool) error {
 	if exact || p.AcceptRacyUnits || !p.NeedsUnits() {
 		return nil
@@ -145,8 +146,8 @@ func (p *Policy) Enforceable(exact bool) error {
 }
 
 // Decide returns the answer of the first rule that matches q, and otherwise a
-// denial. A uid that does not exist, a name that is no key's and an unknown
-// operation are denied whatever the rules say.
+// denial. An unmapped uid, an invalid key name and an unknown operation are denied
+// whatever the rules say.
 func (p *Policy) Decide(q Query) Decision {
 	op := setOf(q.Operation)
 	if op == 0 {
@@ -156,10 +157,10 @@ func (p *Policy) Decide(q Query) Decision {
 		return denied("the peer's uid does not exist here")
 	}
 	if keyed&op != 0 && keys.CheckName(q.Key) != nil {
-		return denied("that is no key's name")
+		return denied("that is not a key name")
 	}
 	if credentials&op != 0 && !isProfile(q.Profile) {
-		return denied("that is no profile's name")
+		return denied("that is not a profile name")
 	}
 	for i := range p.rules {
 		r := &p.rules[i]
@@ -171,10 +172,10 @@ func (p *Policy) Decide(q Query) Decision {
 	return denied("no rule matches")
 }
 
-// Admits reports whether any rule could allow this peer anything. It is asked
-// right after accept, so that a peer without rights is turned away before a byte
-// of it is read. When Admits says no, so does Decide for every query of this
-// peer; when it says yes, Rule and Where name the first rule that might.
+// Admits reports whether any rule could allow this peer anything. The server calls
+// it right after accept, so that it rejects a peer without rights before it reads a
+// byte. When Admits denies, Decide denies every query of this peer; when Admits
+// allows, Rule and Where name the first rule that might allow one.
 func (p *Policy) Admits(id peer.Identity, admin bool) Decision {
 	if outsider(id.UID) {
 		return denied("the peer's uid does not exist here")
@@ -197,7 +198,6 @@ func (p *Policy) Admits(id peer.Identity, admin bool) Decision {
 
 func denied(reason string) Decision { return Decision{Rule: "default", Reason: reason} }
 
-// outsider reports whether uid is one that the kernel puts in place of those it
-// cannot name. Package peer refuses them already; a rule must never be what
-// decides about them.
+// outsider reports whether the kernel uses uid in place of unmapped uids. Package
+// peer rejects them already; a rule must never decide about them.
 func outsider(uid uint32) bool { return uid == peer.OverflowUID || uid == ^uint32(0) }

@@ -8,8 +8,7 @@ import (
 	"holdfast/internal/peer"
 )
 
-// A rule as it was parsed. An empty list means that the rule does not look at
-// what the list is about.
+// A rule is a parsed rule. It ignores the property of an empty list.
 type rule struct {
 	name  string // its name, or its number with a '#' before it
 	where string
@@ -45,7 +44,7 @@ const (
 	adminSocket
 )
 
-// An owner says whose keys a rule is about.
+// An owner is the owner of the keys that a rule is about.
 type owner struct {
 	kind ownerKind
 	uid  uint32 // with ownerUID
@@ -91,8 +90,8 @@ func (r *rule) decision(reason string) Decision {
 }
 
 // matchesPeer reports whether the rule is about this peer on this socket. Every
-// case is a reason why it is not, so that a condition without a case here could
-// only make a rule match too much: the matrix test looks for that.
+// case is a reason why it is not. A condition without a case would make a rule match
+// too much: the matrix test looks for that.
 func (r *rule) matchesPeer(id peer.Identity, admin, acceptRacyUnits bool) bool {
 	switch {
 	case r.socket == useSocket && admin, r.socket == adminSocket && !admin:
@@ -113,8 +112,8 @@ func (r *rule) matchesPeer(id peer.Identity, admin, acceptRacyUnits bool) bool {
 	return true
 }
 
-// matchesUser wants uid and name to agree before it allows, and is content with
-// one of them to deny.
+// matchesUser compares uid and name: a rule that allows needs both to match, a rule
+// that denies needs one.
 func (r *rule) matchesUser(users []user, uid uint32, name string) bool {
 	for _, u := range users {
 		sameUID, sameName := u.uid == uid, u.name == name
@@ -125,8 +124,8 @@ func (r *rule) matchesUser(users []user, uid uint32, name string) bool {
 	return false
 }
 
-// matchesUnit compares whole names: a beginning of one, or a slice, would also
-// name units that somebody else may start.
+// matchesUnit compares whole names: the beginning of one, or a slice, would also
+// match units that other users may start.
 func (r *rule) matchesUnit(id peer.Identity, acceptRacy bool) bool {
 	if id.Unit == "" || r.allow && id.UnitRacy && !acceptRacy {
 		return false
@@ -134,8 +133,8 @@ func (r *rule) matchesUnit(id peer.Identity, acceptRacy bool) bool {
 	return slices.Contains(r.units, id.Unit)
 }
 
-// inGroup takes the primary group and the supplementary ones for the same thing,
-// as file permissions do.
+// inGroup treats the primary group and the supplementary ones alike, as file
+// permissions do.
 func inGroup(id peer.Identity, gids []uint32) bool {
 	if slices.Contains(gids, id.GID) {
 		return true
@@ -143,8 +142,8 @@ func inGroup(id peer.Identity, gids []uint32) bool {
 	return slices.ContainsFunc(id.Groups, func(g uint32) bool { return slices.Contains(gids, g) })
 }
 
-// matchesObject reports whether the rule is about the key or the profile that op
-// is asked for.
+// matchesObject reports whether the rule is about the key or the profile of the
+// request.
 func (r *rule) matchesObject(op operationSet, q Query) bool {
 	switch {
 	case op&keyless != 0:
@@ -156,8 +155,8 @@ func (r *rule) matchesObject(op operationSet, q Query) bool {
 }
 
 // matchesOwner compares uid and user for self, because a uid can be given to
-// somebody else after the key was made. A key whose owner had no name is known
-// by uid alone. To deny, the uid is enough.
+// another user after the key was made. For a key whose owner had no name it compares
+// only the uid. A rule that denies needs only the uid.
 func (r *rule) matchesOwner(q Query) bool {
 	switch r.owner.kind {
 	case ownerSelf:
@@ -183,7 +182,7 @@ func (r *rule) reach() operationSet {
 }
 
 // closes returns the operations that the rule matches for every key or profile,
-// whoever it is for.
+// whichever user it is for.
 func (r *rule) closes() operationSet {
 	if r.aboutObjects() || r.aboutReported() {
 		return 0

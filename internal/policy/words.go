@@ -54,14 +54,14 @@ func (p *parser) anyone(node *strictyaml.Node) bool {
 func (p *parser) id(node *strictyaml.Node) (uint32, bool) {
 	n, ok := p.Int(node, "a number", 0, math.MaxUint32)
 	if ok && outsider(uint32(n)) {
-		p.Errorf(node, "%d stands for everybody whom the kernel cannot name here: no rule may use it", n)
+		p.Errorf(node, "%d stands for every uid that the kernel cannot map: no rule may use it", n)
 		return 0, false
 	}
 	return uint32(n), ok
 }
 
-// user resolves a name once, here, so that Decide needs to ask nobody. A user who
-// is made anew with another uid is known after the next reload.
+// user resolves a name when the policy is read, so that Decide needs no lookup. A
+// user whose uid changes is known by it after the next reload.
 func (p *parser) user(node *strictyaml.Node) (user, bool) {
 	name, ok := p.Text(node, "the name of a user")
 	if !ok {
@@ -73,7 +73,7 @@ func (p *parser) user(node *strictyaml.Node) (user, bool) {
 		return user{}, false
 	}
 	if outsider(uid) {
-		p.Errorf(node, "user %s has uid %d, which stands for everybody whom the kernel cannot name here", strictyaml.Quote(node), uid)
+		p.Errorf(node, "user %s has uid %d, which stands for every uid that the kernel cannot map", strictyaml.Quote(node), uid)
 		return user{}, false
 	}
 	return user{name: name, uid: uid}, true
@@ -90,14 +90,14 @@ func (p *parser) group(node *strictyaml.Node) (uint32, bool) {
 		return 0, false
 	}
 	if outsider(gid) {
-		p.Errorf(node, "group %s has gid %d, which stands for every group that the kernel cannot name here", strictyaml.Quote(node), gid)
+		p.Errorf(node, "group %s has gid %d, which stands for every gid that the kernel cannot map", strictyaml.Quote(node), gid)
 		return 0, false
 	}
 	return gid, true
 }
 
-// unit leaves out what could never match, so that a typing error is seen when the
-// policy is read and not when a service is denied.
+// unit rejects a name that can never match, so that a typing error is reported when
+// the policy is read, and not when a service is denied.
 func (p *parser) unit(node *strictyaml.Node) (string, bool) {
 	name, ok := p.Text(node, "the name of a unit")
 	if ok && !peer.IsUnit(name) {
@@ -114,7 +114,7 @@ func (p *parser) keyPattern(node *strictyaml.Node) (pattern, bool) {
 		return pattern{}, false
 	}
 	text, prefix := strings.CutSuffix(word, "*")
-	// A beginning may end in a dash; another letter makes a name of it.
+	// The beginning of a name may end in a dash; one more letter makes it a name.
 	name := text
 	if prefix {
 		name += "x"
@@ -148,8 +148,8 @@ func (p *parser) profilePattern(node *strictyaml.Node) (pattern, bool) {
 	return pattern{text: text, prefix: prefix}, true
 }
 
-// isProfile reports whether name can be a profile's: profiles are named as DNS
-// labels are (RFC 1123, section 2.1), since the loopback proxy knows them so.
+// isProfile reports whether name can be the name of a profile: a DNS label (RFC 1123,
+// section 2.1), because the loopback proxy receives it as one.
 func isProfile(name string) bool {
 	strange := strings.ContainsFunc(name, func(r rune) bool {
 		return (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '-'

@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// ErrBusy is a request over 2 KiB that came when the big requests of other
-// connections had taken all of Service.BigBytes.
+// ErrBusy is returned for a request over 2 KiB that arrives while the big requests of
+// other connections use all of Service.BigBytes.
 var ErrBusy = errors.New("too many big requests at once")
 
 // A budget counts the bytes that the connections of a service hold together.
@@ -39,14 +39,14 @@ func (b *budget) taken() int64 {
 }
 
 // A share is what one connection has taken of its service's budget. The zero
-// share has no budget and covers everything: the side that asks counts nothing.
+// share has no budget and covers everything: a client counts nothing.
 type share struct {
 	of    *budget
 	limit int64
 	bytes int64
 }
 
-// cover takes what a buffer of size bytes needs, before it is made.
+// cover takes the bytes for a buffer of that size before it is allocated.
 func (s *share) cover(size int) error {
 	more := above(size) - s.bytes
 	if s.of == nil || more <= 0 {
@@ -59,7 +59,7 @@ func (s *share) cover(size int) error {
 	return nil
 }
 
-// shrink gives back what a buffer of size bytes does not need.
+// shrink gives back the bytes that a buffer of that size does not need.
 func (s *share) shrink(size int) {
 	if less := s.bytes - above(size); less > 0 {
 		s.of.give(less)

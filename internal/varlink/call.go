@@ -13,11 +13,11 @@ type Call struct {
 
 	request request
 	serving *serving
-	done    bool  // the final reply is out
-	lost    error // why nothing more can be sent
+	done    bool  // the final reply was sent
+	lost    error // the error of the write that failed; nothing more is sent
 }
 
-// More says that the caller takes more than one reply (see Continue).
+// More reports whether the caller accepts more than one reply (see Continue).
 func (c *Call) More() bool { return c.request.More }
 
 // Stopping is closed when the service wants to stop. A call that lasts, such as
@@ -38,15 +38,15 @@ func (c *Call) Decode(into any) error {
 }
 
 // Reply sends the one final reply; nil stands for a reply without members. It
-// fails when the peer has gone, when there has been a final reply already, and
-// when the message would be over MaxMessage, in which case another may follow. A
-// oneway call gets no reply, and Reply, as Continue, only takes note.
+// fails when the peer has closed the connection, when a final reply was sent already,
+// and when the message would be over MaxMessage, in which case another may follow. A
+// oneway call gets no reply: Reply and Continue send nothing.
 func (c *Call) Reply(out any) error {
 	return c.send(outgoing{Parameters: out}, true)
 }
 
-// Continue sends a reply after which others follow. A caller that did not ask for
-// more than one gets the error ExpectedMore, which Continue returns.
+// Continue sends a reply after which others follow. For a caller that accepts
+// only one, Continue returns the error ExpectedMore.
 func (c *Call) Continue(out any) error {
 	if !c.request.More {
 		return &Error{Name: ExpectedMore}
@@ -63,7 +63,7 @@ func (c *Call) fail(name string, parameters any) error {
 	return err
 }
 
-// send writes one message, in one write: a peer in its read sees all of it.
+// send writes one message in one write, so that one read of the peer gets all of it.
 func (c *Call) send(message outgoing, final bool) error {
 	switch {
 	case c.lost != nil:
@@ -81,8 +81,8 @@ func (c *Call) send(message outgoing, final bool) error {
 	if err != nil {
 		return fmt.Errorf("encode reply of %s: %w", c.Method, err)
 	}
-	// A peer that does not read would otherwise hold the call, and with it the
-	// device that the method may have, for as long as it likes.
+	// Without the deadline, a peer that does not read would block the call, and the
+	// device that the method may use.
 	c.serving.conn.SetWriteDeadline(time.Now().Add(c.serving.whole))
 	if _, err := c.serving.conn.Write(frame); err != nil {
 		c.lost = fmt.Errorf("write: %w", err)

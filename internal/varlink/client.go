@@ -11,10 +11,10 @@ import (
 // ErrConnectionLost is in the chain of every *LostError.
 var ErrConnectionLost = errors.New("connection lost")
 
-// LostError says that the connection ended before the final reply had come.
+// LostError is returned when the connection ended before the final reply arrived.
 type LostError struct {
-	// Sent says that the whole request had been written, so that the service may
-	// have carried it out. Without it the service has not seen the request.
+	// Sent is set when the whole request was written: the service may have carried it
+	// out. Otherwise the service has not received the request.
 	Sent  bool
 	Cause error
 }
@@ -34,8 +34,8 @@ func (e *LostError) Is(target error) bool { return target == ErrConnectionLost }
 // Unwrap returns the cause.
 func (e *LostError) Unwrap() error { return e.Cause }
 
-// Conn is the asking end of a connection. It carries one call at a time; further
-// ones wait for their turn.
+// Conn is the client's end of a connection. It carries one call at a time; further
+// calls wait.
 type Conn struct {
 	conn net.Conn
 	in   framer
@@ -49,14 +49,14 @@ func NewConn(c net.Conn) *Conn {
 	return conn
 }
 
-// Close closes the connection, which cancels a call that is under way.
+// Close closes the connection, which cancels a call in progress.
 func (c *Conn) Close() error { return c.conn.Close() }
 
 // Call calls a method with the parameters in, and decodes those of the reply into
 // out; nil stands for none, and for a reply that is of no interest. An error that
 // the service sent is an *Error; a connection that ended is a *LostError. When
 // ctx ends first, Call closes the connection, which cancels the call at the
-// service, and returns an error that wraps the one of ctx.
+// service, and returns an error that wraps that of ctx.
 func (c *Conn) Call(ctx context.Context, method string, in, out any) error {
 	var parameters json.RawMessage
 	err := c.call(ctx, outgoing{Method: method, Parameters: in}, func(p json.RawMessage, _ bool) error {
@@ -80,7 +80,7 @@ func (c *Conn) CallMore(ctx context.Context, method string, in any, each func(re
 	return c.call(ctx, outgoing{Method: method, Parameters: in, More: true}, each)
 }
 
-// call makes a call when its turn has come.
+// call makes a call once no other is in progress.
 func (c *Conn) call(ctx context.Context, message outgoing, each func(json.RawMessage, bool) error) error {
 	frame, err := encode(message)
 	if err != nil {
@@ -90,8 +90,8 @@ func (c *Conn) call(ctx context.Context, message outgoing, each func(json.RawMes
 		return fmt.Errorf("%s: %w", message.Method, err)
 	}
 	defer func() { c.turn <- struct{}{} }()
-	// Closing is what cancels the call at the service. A deadline would leave the
-	// reply in the stream, to be taken for that of the next call.
+	// Closing the connection cancels the call at the service. A deadline would leave
+	// the reply in the stream, where the next call would take it for its own.
 	stop := context.AfterFunc(ctx, func() { c.conn.Close() })
 	keep, err := c.exchange(frame, each)
 	if ended := !stop(); ended {
@@ -106,8 +106,8 @@ func (c *Conn) call(ctx context.Context, message outgoing, each func(json.RawMes
 	return err
 }
 
-// wait takes the turn, never for a context that has ended: that would cost the
-// connection.
+// wait takes the token. It fails for a context that has ended: the call would only
+// close the connection.
 func (c *Conn) wait(ctx context.Context) error {
 	select {
 	case <-c.turn:
@@ -121,8 +121,8 @@ func (c *Conn) wait(ctx context.Context) error {
 	return nil
 }
 
-// exchange sends one request and takes its replies. Keep says that the connection
-// is fit for another call.
+// exchange sends one request and takes its replies. keep reports whether the
+// connection can carry another call.
 func (c *Conn) exchange(frame []byte, each func(json.RawMessage, bool) error) (keep bool, err error) {
 	if _, err := c.conn.Write(frame); err != nil {
 		return false, &LostError{Cause: err}

@@ -49,7 +49,7 @@ func (f *framer) fillFree() error {
 	return err
 }
 
-// empty says that no byte of a next message has arrived.
+// empty reports whether no byte of a next message has arrived.
 func (f *framer) empty() bool { return f.n == 0 }
 
 // frame returns the first message in the buffer without its NUL byte, and false
@@ -64,8 +64,8 @@ func (f *framer) frame() ([]byte, bool) {
 	return f.buf[:f.scanned], true
 }
 
-// drop removes the message that frame returned, and lets go of a buffer that
-// grew. What covers it stays until settle: the message may have been copied.
+// drop removes the message that frame returned, and frees a buffer that grew. Its
+// share stays until settle: the message may have been copied.
 func (f *framer) drop() {
 	rest := f.buf[f.scanned+1 : f.n]
 	f.n, f.scanned = len(rest), 0
@@ -76,10 +76,10 @@ func (f *framer) drop() {
 	copy(f.buf, rest)
 }
 
-// settle gives back what covered messages that are dropped and done with.
+// settle gives back the share of dropped messages.
 func (f *framer) settle() { f.share.shrink(len(f.buf)) }
 
-// resize moves what has been read into a buffer of another size.
+// resize moves the bytes that were read into a buffer of another size.
 func (f *framer) resize(size int) {
 	grown := make([]byte, size)
 	copy(grown, f.buf[:f.n])

@@ -38,8 +38,8 @@ func (s *Service) introspection(short string) (Method, error) {
 	return nil, NewError(MethodNotFound, "method", ServiceInterface+"."+short)
 }
 
-// getInfo takes no parameters, and refuses any: a caller who sends some believes
-// in an option that does not exist.
+// getInfo accepts no parameters: a caller that sends some expects an option that does
+// not exist.
 func (s *Service) getInfo(_ context.Context, call *Call) error {
 	if err := call.Decode(&struct{}{}); err != nil {
 		return err

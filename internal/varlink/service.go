@@ -26,17 +26,17 @@ type Service struct {
 	IdleTimeout time.Duration
 
 	// BigBytes is how many bytes the requests of all connections may hold together
-	// beyond the 2 KiB that each connection has to itself. A request counts by its
-	// buffer, of up to MaxMessage bytes, from when it arrives until its call has
-	// been answered. When they are taken, a connection whose request needs more
-	// ends; smaller requests do not notice. Zero means 32 MiB.
+	// beyond the 2 KiB of each connection. A request counts by its buffer, of up to
+	// MaxMessage bytes, from its arrival until its call is answered. When all bytes
+	// are in use, the service ends a connection whose request needs more; smaller
+	// requests are not affected. Zero means 32 MiB.
 	BigBytes int64
 
 	// OnError returns the varlink error to send for an error of a method that is
 	// not an *Error. Without OnError such an error ends the connection.
 	OnError func(err error) (name string, parameters any)
 
-	big budget // what is taken of BigBytes
+	big budget // the bytes in use of BigBytes
 }
 
 // Interface is one interface of a service.
@@ -51,7 +51,7 @@ type Interface struct {
 // Service.OnError. The context ends when the peer closes the connection.
 type Method func(ctx context.Context, call *Call) error
 
-// The ends of a connection that are the peer's fault, as ServeConn returns them.
+// The errors of ServeConn that are the peer's fault.
 var (
 	// ErrMalformed is a message that is no JSON object, is too long, or was cut off.
 	ErrMalformed = errors.New("malformed message")
@@ -65,16 +65,16 @@ var (
 // ServeConn answers the calls that arrive on conn, one at a time and in order,
 // and closes it. It returns nil when the peer has closed the connection between
 // two requests or in a call, when it was idle for too long, and when ctx ended;
-// otherwise an error that says why it gave up: ErrMalformed, ErrSlow, ErrBusy,
+// otherwise an error that says why it closed the connection: ErrMalformed, ErrSlow, ErrBusy,
 // ErrPipelined, or what the connection returned.
 //
 // When ctx ends an idle connection is closed at once, while a call that runs may
 // finish and reply. To end such a call as well, close conn.
 //
 // A connection carries one call at a time. A request that arrives while a call
-// runs waits for its turn. A peer that closes the connection, or only its sending
-// half, cancels the call. To notice, the connection is read ahead; a peer that
-// fills the 2 KiB for that, which no longer shows when it goes, cancels the call
+// runs waits. A peer that closes the connection, or only its sending
+// half, cancels the call. To detect that, the service reads ahead; a peer that
+// fills the 2 KiB for it, after which its close would go undetected, cancels the call
 // too, and the connection ends once the call has returned.
 func (s *Service) ServeConn(ctx context.Context, conn net.Conn) error {
 	defer conn.Close()
@@ -94,8 +94,8 @@ func (s *Service) ServeConn(ctx context.Context, conn net.Conn) error {
 		if err != nil || frame == nil {
 			return err
 		}
-		// A call needs far more stack than waiting for one. With a goroutine of its
-		// own, an idle connection keeps little.
+		// A call needs far more stack than waiting for one. It runs in a goroutine of
+		// its own, so that an idle connection keeps little memory.
 		answered := make(chan error, 1)
 		go func() { answered <- c.answer(frame) }()
 		err = <-answered
@@ -149,7 +149,7 @@ func (in *Interface) method(short string) (Method, error) {
 
 // parseRequest reads the outer object. A connection is never upgraded to another
 // protocol. It returns an *Error for a request that is refused with a reply, and
-// another error for one that cannot be understood at all.
+// another error for one that cannot be parsed.
 func parseRequest(frame []byte) (request, error) {
 	var r request
 	if !isObject(frame) {

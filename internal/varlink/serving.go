@@ -42,7 +42,7 @@ func (c *serving) next() ([]byte, error) {
 }
 
 // rest reads until the request in the buffer is whole. The time for that is fixed
-// when it begins: a byte now and then does not prolong it.
+// when it begins: further bytes do not extend it.
 func (c *serving) rest() ([]byte, error) {
 	until := time.Now().Add(c.whole)
 	for {
@@ -92,8 +92,7 @@ func (c *serving) answer(frame []byte) error {
 	if err != nil && !errors.As(err, &refusal) {
 		return fmt.Errorf("%w: %w", ErrMalformed, err)
 	}
-	// Even a refusal is a reply, and a oneway call gets none, so both go through a
-	// Call.
+	// An error is a reply too, and a oneway call gets none, so both go through a Call.
 	call := &Call{Method: request.Method, request: request, serving: c}
 	if err == nil {
 		err = c.run(call)
@@ -101,7 +100,7 @@ func (c *serving) answer(frame []byte) error {
 	return c.finish(call, err)
 }
 
-// run finds the method and calls it, while watch looks for the peer's end.
+// run finds the method and calls it, while watch detects that the peer closes the connection.
 func (c *serving) run(call *Call) error {
 	method, err := c.service.method(call.Method)
 	if err != nil {
@@ -143,12 +142,12 @@ func parametersOf(e *Error) any {
 	return e.Parameters
 }
 
-// gone says that the peer, or the owner of the connection on this side, closed it.
+// gone reports whether the peer, or this side, closed the connection.
 func gone(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, io.ErrClosedPipe) || reset(err)
 }
 
-// timedOut says that a deadline ended a read or a write, of any kind of net.Conn.
+// timedOut reports whether a deadline ended a read or a write, of any net.Conn.
 func timedOut(err error) bool {
 	var t interface{ Timeout() bool }
 	return errors.As(err, &t) && t.Timeout()

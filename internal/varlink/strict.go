@@ -13,14 +13,14 @@ import (
 const maxDepth = 32
 
 // Unmarshal stores the JSON value data in the value that into points to, as
-// encoding/json does, and refuses what that would let pass: members that the
+// encoding/json does, and rejects what encoding/json accepts: members that the
 // struct does not have, that are spelled with other capitals or given twice, null
-// for what is not optional, missing members that are not optional, arrays for
+// for a member that is not optional, missing members that are not optional, arrays for
 // bytes, more than 32 levels, and text that is not UTF-8. A member is optional,
 // the question mark of an interface file, when it is a pointer or has omitempty.
-// Values that decode themselves, and json.RawMessage, are only searched for depth.
+// Only the depth of values that decode themselves, and of json.RawMessage, is checked.
 //
-// A refusal is an *Error: InvalidParameter with the path of the member, as
+// The error for rejected data is an *Error: InvalidParameter with the path of the member, as
 // servers.address. Data that is not JSON gives another error.
 func Unmarshal(data []byte, into any) error {
 	if !utf8.Valid(data) {
@@ -74,7 +74,7 @@ func join(path, name string) string {
 	return path + "." + name
 }
 
-// isObject says that valid JSON is an object.
+// isObject reports whether valid JSON is an object.
 func isObject(data []byte) bool {
 	trimmed := bytes.TrimLeft(data, " \t\r\n")
 	return len(trimmed) > 0 && trimmed[0] == '{'

@@ -1,19 +1,17 @@
 // Package varlink speaks varlink, the protocol of small local services: each
 // message is one JSON object that ends in a NUL byte, over a stream socket
-// (https://varlink.org/Method-Call). It has both sides, and a parser for
-// interface files.
+// (https://varlink.org/Method-Call). It has the client's side and the service's.
 //
-// Start at Service.ServeConn for the side that answers, at Conn.Call for the side
-// that asks, and at io.holdfast.Agent.varlink, the interface of the agent.
+// Start at Service.ServeConn for a service, at Conn.Call for a client, and at io.holdfast.Agent.varlink, the interface of the agent.
 //
 // The service is strict: a member that is unknown, repeated, missing, spelled
-// with other capitals or of the wrong type is refused, because a constraint that
+// with other capitals or of the wrong type is rejected, because a constraint that
 // the service does not know must fail, not vanish. The client is lenient with
 // replies, so that a newer service may add members to them.
 //
-// The package does not say who is calling, does not limit the number of
-// connections, and encrypts nothing: the listener's owner does the first two, and
-// a Unix socket needs no third.
+// The package does not identify the caller, does not limit the number of connections
+// and does not encrypt: the owner of the listener does the first two, and a Unix
+// socket needs no encryption.
 package varlink
 
 import (
@@ -37,8 +35,8 @@ const (
 	ExpectedMore         = ServiceInterface + ".ExpectedMore"
 )
 
-// Error is a varlink error: what a method of a service returns to have it sent,
-// and what Conn.Call returns when it was received.
+// Error is a varlink error. A method of a service returns one to send it, and
+// Conn.Call returns one that it received.
 type Error struct {
 	Name       string          // qualified: org.varlink.service.MethodNotFound
 	Parameters json.RawMessage // an object, or nil for none

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// walker goes through JSON that encoding/json has accepted for a type, so it need
-// not look for syntax errors, nor for mismatches of the two.
+// walker walks through JSON that encoding/json has accepted for a type, so it does
+// not check the syntax or the types of scalars.
 type walker struct {
 	data  []byte
 	pos   int
@@ -16,7 +16,7 @@ type walker struct {
 	known map[reflect.Type][]member
 }
 
-// value checks the value that comes next against t; a nil type takes anything.
+// value checks the next value against t; a nil type accepts any.
 func (w *walker) value(t reflect.Type, path string) error {
 	w.space()
 	for t != nil && t.Kind() == reflect.Pointer {
@@ -38,7 +38,7 @@ func (w *walker) value(t reflect.Type, path string) error {
 	return nil
 }
 
-// nested runs inside, which goes past the closing bracket.
+// nested runs inside, which reads past the closing bracket.
 func (w *walker) nested(path string, inside func() error) error {
 	if w.depth == maxDepth {
 		return invalid(path)
@@ -51,7 +51,7 @@ func (w *walker) nested(path string, inside func() error) error {
 }
 
 // object checks the members of an object: each known, once, of its type, and none
-// left out that must be there.
+// missing that is required.
 func (w *walker) object(t reflect.Type, path string) error {
 	var fields []member
 	if t != nil && t.Kind() == reflect.Struct {
@@ -98,8 +98,8 @@ func lookup(fields []member, t reflect.Type, name string) (typ reflect.Type, opt
 	return nil, false, false
 }
 
-// array checks the elements of an array. encoding/json would take an array of
-// numbers for bytes, which are base64 here.
+// array checks the elements of an array. encoding/json accepts an array of numbers
+// for bytes, which are base64 here.
 func (w *walker) array(t reflect.Type, path string) error {
 	var element reflect.Type
 	if t != nil {
@@ -119,7 +119,7 @@ func (w *walker) array(t reflect.Type, path string) error {
 	return nil
 }
 
-// skip passes over a value without looking into it, except for its depth.
+// skip skips a value and checks only its depth.
 func (w *walker) skip(path string) error {
 	start := w.depth
 	for {
@@ -145,7 +145,7 @@ func (w *walker) skip(path string) error {
 	}
 }
 
-// closes passes over a comma or the bracket, and says whether it was the bracket.
+// closes skips a comma or the bracket, and reports whether it was the bracket.
 func (w *walker) closes(bracket byte) bool {
 	w.space()
 	switch w.data[w.pos] {
@@ -176,7 +176,7 @@ func (w *walker) name() string {
 	return name
 }
 
-// scalar passes over a string, a number or a word.
+// scalar skips a string, a number or a word.
 func (w *walker) scalar() {
 	if w.data[w.pos] != '"' {
 		for w.pos < len(w.data) && !strings.ContainsRune(",:]} \t\r\n", rune(w.data[w.pos])) {
@@ -192,7 +192,7 @@ func (w *walker) scalar() {
 	w.pos++
 }
 
-// null says that the next value is null: no other begins with n.
+// null reports whether the next value is null: no other begins with n.
 func (w *walker) null() bool {
 	w.space()
 	return w.data[w.pos] == 'n'
@@ -204,8 +204,8 @@ func (w *walker) space() {
 	}
 }
 
-// members remembers the members of a type while one message is checked, which may
-// have many objects of it.
+// members caches the members of a type while one message is checked, which may have
+// many objects of that type.
 func (w *walker) members(t reflect.Type) []member {
 	if _, ok := w.known[t]; !ok {
 		w.known[t] = members(t)

@@ -7,16 +7,15 @@ import (
 	"time"
 )
 
-// watchAfter is how long a method has run when watch begins to look. Most have
-// returned by then, and starting and ending a watch costs as much as they do.
+// watchAfter is how long a method runs before watch begins to read. Most methods
+// return earlier, and starting and ending a watch costs as much as they do.
 const watchAfter = 5 * time.Millisecond
 
 // watch reads ahead while a method runs, because only a read shows that the peer
-// has closed the connection; then it calls cancel. What it reads is the beginning
-// of the next request and stays in the buffer. When there is no room to read on,
-// the end would go unnoticed: that is crowded, and calls cancel as well. The
-// returned function ends the watch and waits for that: afterwards the buffer is
-// the caller's again.
+// has closed the connection; then it calls cancel. The bytes that it reads begin
+// the next request and stay in the buffer. When the buffer is full, a close would go
+// undetected: watch then sets crowded and calls cancel as well. The returned function
+// ends the watch and waits for its end: afterwards the caller owns the buffer again.
 func (c *serving) watch(cancel func()) (stop func()) {
 	var over atomic.Bool
 	ended := make(chan struct{})
@@ -26,8 +25,8 @@ func (c *serving) watch(cancel func()) (stop func()) {
 			c.in.resize(smallBuffer)
 		}
 		for c.in.n < smallBuffer {
-			// The deadline comes before the look at over: if stop runs in between,
-			// either it is seen here or its deadline interrupts the read.
+			// The deadline is set before over is read: if stop runs in between, either
+			// over is set here or its deadline interrupts the read.
 			c.conn.SetReadDeadline(time.Time{})
 			if over.Load() {
 				return
@@ -50,7 +49,7 @@ func (c *serving) watch(cancel func()) (stop func()) {
 	}
 }
 
-// reset says that the peer closed the connection with something unread.
+// reset reports whether the peer closed the connection with unread data.
 func reset(err error) bool {
 	return errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }
