@@ -135,7 +135,7 @@ func TestTwoTicketsOnOneConnection(t *testing.T) {
 	r.tickets.ForgetAll("prod")
 	second := r.ticket("prod")
 	r.do(client, "GET", "/api", nil, "Authorization", "Bearer "+second).want(t, 200)
-	r.do(client, "GET", "/api", nil, "Authorization", "Bearer "+first).want(t, 401, "none of this broker's")
+	r.do(client, "GET", "/api", nil, "Authorization", "Bearer "+first).want(t, 401, "did not issue the ticket")
 	r.do(client, "GET", "/api", nil, "Authorization", "Bearer "+r.ticket("test")).want(t, 401, "for the profile test")
 	r.do(client, "GET", "/api", nil, "Authorization", "Bearer "+second).want(t, 200)
 	if n := r.count("holdfast_broker_proxy_ownership_checks_total", "outcome", "owned"); n != 2 {

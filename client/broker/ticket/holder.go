@@ -18,14 +18,14 @@ import (
 )
 
 // maxDescriptors bounds how many descriptors of a process are looked at. A process
-// that has more open is refused.
+// with more is rejected.
 const maxDescriptors = 1 << 16
 
-// notShell is for the usual reason: a shell ran the plugin, got the ticket, and
-// gave it to kubectl.
-const notShell = "kubectl has to run the plugin itself, not by way of a shell: `holdfast kubeconfig check` finds it"
+// notShell is the hint for the usual cause: a shell ran the plugin, received the
+// ticket and passed it to kubectl.
+const notShell = "kubectl has to run the plugin itself, not through a shell: `holdfast kubeconfig check` finds the cause"
 
-const runAgain = "the plugin gives a new one: run the command again; tickets of an earlier broker do not count"
+const runAgain = "run the command again: the plugin gets a new ticket; tickets of an earlier broker are not valid"
 
 // Holder is the process that a ticket was issued to.
 type Holder struct {
@@ -42,8 +42,8 @@ type Holder struct {
 
 func (h *Holder) expireAt(end time.Time) { h.expires, h.wall = end, end.Round(0) }
 
-// expired goes by both clocks: the wall clock goes on while the machine sleeps,
-// the monotonic one cannot be set back.
+// expired compares with both clocks: the wall clock runs on while the machine sleeps,
+// and the monotonic clock cannot be set back.
 func (h *Holder) expired(now time.Time) bool {
 	return !now.Before(h.expires) || !now.Round(0).Before(h.wall)
 }
@@ -64,9 +64,9 @@ func (h *Holder) Alive() error {
 // of the TCP connection between two loopback addresses: the kernel's uid for the
 // socket (sock_diag(7)) is the process's, and the socket's inode is among the
 // process's descriptors, of which at most 65536 are looked at. The connection has
-// to be established. What cannot be read is refused: the process may not be
-// dumpable, or belong to a user whose processes the broker must not look into
-// (CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH let it).
+// to be established. A process whose descriptors cannot be read is rejected:
+// it may not be dumpable, or belong to a user whose processes the broker may not
+// inspect (CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH allow it).
 func (h *Holder) Owns(client, server netip.AddrPort) error {
 	if err := h.Alive(); err != nil {
 		return err
@@ -76,16 +76,16 @@ func (h *Holder) Owns(client, server netip.AddrPort) error {
 		return err
 	}
 	if s.uid != h.Process.UID {
-		return denied("a ticket counts only in the process that ran the plugin", "the connection belongs to another user")
+		return denied("a ticket is valid only in the process that ran the plugin", "the connection belongs to another user")
 	}
 	switch found, err := hasDescriptor(h.Process.PID, s.inode, maxDescriptors); {
 	case err != nil:
 		return err
 	case !found:
-		return denied(fmt.Sprintf("the plugin's parent was %d %s: that one has to connect; %s", h.Process.PID, h.process.name, directly),
-			"the connection is not of the process that the ticket was issued to")
+		return denied(fmt.Sprintf("the plugin's parent was %d %s: that process has to connect; %s", h.Process.PID, h.process.name, directly),
+			"the process that the ticket was issued to does not own the connection")
 	}
-	return h.Alive() // so that it was this process all the time that had the pid
+	return h.Alive() // proves that this process had the pid all the time
 }
 
 // OwnerUID returns the uid whose process opened the client's end of an established
@@ -96,7 +96,8 @@ func OwnerUID(client, server netip.AddrPort) (uint32, error) {
 }
 
 // hasDescriptor reports whether a process has the socket with this inode open. It
-// fails when it has not been found among some limit descriptors, and there are more.
+// fails when the process has more than limit descriptors and the socket is not among
+// those read.
 func hasDescriptor(pid int32, inode uint32, limit int) (bool, error) {
 	directory, err := os.Open(proc.Path(pid, "fd"))
 	if err != nil {
@@ -127,7 +128,7 @@ func hasDescriptor(pid int32, inode uint32, limit int) (bool, error) {
 
 // anyLink reports whether one of the links in a directory points to want.
 func anyLink(directory int, names []string, want string) (bool, error) {
-	target := make([]byte, 64) // longer ones are cut, and no socket's
+	target := make([]byte, 64) // longer targets are cut; none of them is a socket
 	for _, name := range names {
 		n, err := unix.Readlinkat(directory, name, target)
 		if errors.Is(err, unix.ENOENT) {
@@ -143,10 +144,10 @@ func anyLink(directory int, names []string, want string) (bool, error) {
 	return false, nil
 }
 
-// closedTo says that a process's descriptors cannot be read.
+// closedTo returns the error for descriptors that cannot be read.
 func closedTo(pid int32, err error) error {
 	return &fault.Error{
 		Kind: fault.Denied, Message: fmt.Sprintf("the descriptors of process %d cannot be read", pid),
-		Hint: "the process has ended, is not dumpable (prctl(2)), or is another user's: the broker of that user can tell", Err: err,
+		Hint: "the process has ended, is not dumpable (prctl(2)), or is another user's: use the broker of that user", Err: err,
 	}
 }

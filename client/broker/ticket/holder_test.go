@@ -78,7 +78,7 @@ func TestAnotherProcessOfTheUser(t *testing.T) {
 	w, h := held(t)
 	start(t, "dial="+tcp.Addr().String(), "wait")
 	client, server, _ := accepted(t, tcp)
-	wantDenied(t, h.Owns(client, server), "not of the process", fmt.Sprintf("the plugin's parent was %d", w.Pid()))
+	wantDenied(t, h.Owns(client, server), "does not own the connection", fmt.Sprintf("the plugin's parent was %d", w.Pid()))
 }
 
 // The child of the ticket's process is another process.
@@ -89,7 +89,7 @@ func TestAChildOfTheProcess(t *testing.T) {
 	client, server, _ := accepted(t, tcp)
 	_, h := issue(t, table(t, Options{}), identify(t, l), "prod")
 	err := h.Owns(client, server)
-	wantDenied(t, err, "not of the process", "the plugin's parent was "+fmt.Sprint(h.Process.PID)+" sh")
+	wantDenied(t, err, "does not own the connection", "the plugin's parent was "+fmt.Sprint(h.Process.PID)+" sh")
 	wantDenied(t, err, "", "no shell")
 }
 
@@ -144,7 +144,7 @@ func TestOwnsOfAnEndedProcess(t *testing.T) {
 	w, h := held(t, "dial="+tcp.Addr().String())
 	client, server, _ := accepted(t, tcp)
 	w.Kill()
-	wantDenied(t, h.Owns(client, server), "has ended", "not by way of a shell")
+	wantDenied(t, h.Owns(client, server), "has ended", "not through a shell")
 }
 
 // FIN_WAIT2 and TIME_WAIT: the kernel no longer knows whose socket it is. Where a
@@ -169,7 +169,7 @@ func TestConnectionsThatEnd(t *testing.T) {
 	conn.Close()
 	wantDenied(t, h.Owns(client, server), "", "")
 	nobody := netip.AddrPortFrom(client.Addr(), 1)
-	wantDenied(t, h.Owns(nobody, server), "cannot be told", "network namespace")
+	wantDenied(t, h.Owns(nobody, server), "cannot be determined", "network namespace")
 	wantDenied(t, h.Owns(server, nobody), "no longer established", "") // answered with the listener
 }
 

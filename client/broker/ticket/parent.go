@@ -14,17 +14,18 @@ import (
 	"holdfast/internal/proc"
 )
 
-// directly is the hint for plugins that are not run by the program that connects.
+// directly is the hint when another program than the one that connects has run the
+// plugin.
 const directly = "the program that connects to the cluster has to run the plugin itself: no shell, sudo or wrapper in between, and not in the background"
 
-// denied returns an error that a caller sees.
+// denied returns an error for the caller.
 func denied(hint, format string, values ...any) error {
 	return &fault.Error{Kind: fault.Denied, Message: fmt.Sprintf(format, values...), Hint: hint}
 }
 
 // Parent returns the parent of the process that is connected as p: alive, of the
-// same uid, and not a process that merely inherited p, as far as that can be told
-// (see the package comment). Otherwise it is a denied [fault.Error] with a hint.
+// same uid, and not a process that merely adopted p, as far as that can be detected
+// (see the package comment). Otherwise it returns a denied [fault.Error] with a hint.
 func Parent(p *peer.Peer) (Process, error) {
 	parent, err := parentOf(p)
 	if err != nil {
@@ -35,9 +36,9 @@ func Parent(p *peer.Peer) (Process, error) {
 }
 
 // parentOf finds the parent of p and holds it by a pidfd. The order of the steps
-// is what makes it certain: the pidfd is opened first, then everything is read,
-// then p is seen to be alive and to have this parent still, and last the parent is
-// seen to be alive. So nobody else had its pid in the meantime.
+// makes it certain: it opens the pidfd first, then reads everything, then checks that
+// p is alive and still has this parent, and last that the parent is alive. So no
+// other process had the parent's pid in the meantime.
 func parentOf(p *peer.Peer) (*process, error) {
 	child, err := childOf(p)
 	if err != nil {
@@ -58,7 +59,7 @@ func parentOf(p *peer.Peer) (*process, error) {
 	return parent, nil
 }
 
-// childOf returns what /proc says of the plugin itself, which lives.
+// childOf returns what /proc says of the plugin, which it checks to be alive.
 func childOf(p *peer.Peer) (proc.Stat, error) {
 	child, err := proc.ReadStat(p.PID)
 	if err != nil {
@@ -69,7 +70,7 @@ func childOf(p *peer.Peer) (proc.Stat, error) {
 	}
 	if child.Start != p.StartTime {
 		return proc.Stat{}, denied("mount /proc without hidepid, or let the broker read it",
-			"the start time of the plugin (process %d) cannot be told", p.PID)
+			"the start time of the plugin (process %d) cannot be read", p.PID)
 	}
 	return child, nil
 }
@@ -85,8 +86,8 @@ func notInit(child proc.Stat) error {
 	return nil
 }
 
-// inspect fills in what /proc says of the parent and refuses what cannot be the
-// process that ran the plugin.
+// inspect fills in what /proc says of the parent and rejects a process that cannot
+// have run the plugin.
 func (p *process) inspect(plugin *peer.Peer, child proc.Stat) error {
 	own, err := proc.ReadStat(p.PID)
 	if err != nil {
@@ -114,7 +115,7 @@ func (p *process) inspect(plugin *peer.Peer, child proc.Stat) error {
 	return nil
 }
 
-// fits refuses parents that have not run the plugin, or not for themselves.
+// fits rejects a parent that has not run the plugin, or has run it for another user.
 func (p *process) fits(own, child proc.Stat, uids proc.UIDs) error {
 	switch {
 	case own.Flags&proc.KernelThread != 0:
@@ -147,8 +148,8 @@ func sharedUnit(plugin *peer.Peer, parent int32) string {
 	return plugin.Unit
 }
 
-// unreadable says why a process cannot be told: it has ended, or /proc does not
-// show it.
+// unreadable returns the error for a process that cannot be identified: it has ended,
+// or /proc does not show it.
 func unreadable(who string, pid int32, err error) error {
 	for _, gone := range []error{peer.ErrGone, os.ErrNotExist, unix.ESRCH} {
 		if errors.Is(err, gone) {
@@ -156,7 +157,7 @@ func unreadable(who string, pid int32, err error) error {
 		}
 	}
 	return &fault.Error{
-		Kind: fault.Denied, Message: fmt.Sprintf("%s (process %d) cannot be told", who, pid),
+		Kind: fault.Denied, Message: fmt.Sprintf("%s (process %d) cannot be identified", who, pid),
 		Hint: "the broker has to be able to read /proc/" + fmt.Sprint(pid), Err: err,
 	}
 }

@@ -144,6 +144,6 @@ func TestParentThatChanges(t *testing.T) {
 }
 
 func TestUnreadableIsDenied(t *testing.T) {
-	wantDenied(t, unreadable("the plugin", 7, errors.New("no")), "cannot be told", "/proc/7")
+	wantDenied(t, unreadable("the plugin", 7, errors.New("no")), "cannot be identified", "/proc/7")
 	wantDenied(t, unreadable("the plugin", 7, peer.ErrGone), "has ended", "")
 }

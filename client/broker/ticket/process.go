@@ -10,10 +10,10 @@ import (
 	"holdfast/internal/peer"
 )
 
-// A process is one that holds tickets: the pidfd names it for good.
+// A process holds tickets; the pidfd identifies it for good.
 type process struct {
 	Process
-	name string // as it calls itself; for hints
+	name string // the program's name as the process set it; for hints
 
 	mu    sync.RWMutex // guards pidfd against being closed, and its number reused, while it is polled
 	pidfd int          // -1 once closed
@@ -45,7 +45,7 @@ func (p *process) close() {
 	p.pidfd = -1
 }
 
-// ended says of each pidfd whether its process has ended, in one system call.
+// ended reports for each pidfd whether its process has ended, in one system call.
 func ended(pidfds []int) ([]bool, error) {
 	polls := make([]unix.PollFd, len(pidfds))
 	for i, fd := range pidfds {

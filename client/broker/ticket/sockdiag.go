@@ -24,7 +24,7 @@ const (
 	stateEstablished = 1
 )
 
-// A socket is what the kernel says of the client's end of a connection.
+// A socket is the client's end of a connection as the kernel describes it.
 type socket struct {
 	state          uint8
 	client, server netip.AddrPort
@@ -32,8 +32,8 @@ type socket struct {
 }
 
 // established returns the client's end of a TCP connection between two loopback
-// addresses. Any state but ESTABLISHED is refused: the kernel then no longer knows
-// whose socket it was.
+// addresses. Any state but ESTABLISHED is rejected: the kernel then no longer knows
+// the socket's owner.
 func established(client, server netip.AddrPort) (socket, error) {
 	client, server = unmapped(client), unmapped(server)
 	if !client.Addr().IsLoopback() || !server.Addr().IsLoopback() {
@@ -42,19 +42,19 @@ func established(client, server netip.AddrPort) (socket, error) {
 	s, err := query(client, server)
 	if err != nil {
 		return socket{}, &fault.Error{
-			Kind: fault.Denied, Message: "who opened the connection cannot be told",
-			Hint: "it has to come from the broker's network namespace, and stay open", Err: err,
+			Kind: fault.Denied, Message: "the owner of the connection cannot be determined",
+			Hint: "connect from the broker's network namespace, and keep the connection open", Err: err,
 		}
 	}
 	if !s.joins(client, server) {
-		return socket{}, denied("it has to stay open until the answer has come", "the connection is no longer established")
+		return socket{}, denied("keep the connection open until the answer has arrived", "the connection is no longer established")
 	}
 	return s, nil
 }
 
 // joins reports whether the socket is the end of an established connection between
-// these addresses: where there is none, the kernel answers with a socket that
-// listens at the first of them, and sockets that are closing belong to uid 0.
+// these addresses: without one, the kernel answers with a socket that listens at the
+// first address, and sockets that are closing belong to uid 0.
 func (s socket) joins(client, server netip.AddrPort) bool {
 	return s.state == stateEstablished && s.client == client && s.server == server && s.inode != 0
 }

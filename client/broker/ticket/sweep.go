@@ -2,8 +2,8 @@ package ticket
 
 import "time"
 
-// arm makes the timer run when the next ticket expires, or when it is time to
-// look which processes have ended. The caller holds the lock.
+// arm sets the timer to the time at which the next ticket expires or the next sweep
+// is due. The caller holds the lock.
 func (t *Table) arm(now time.Time) {
 	if len(t.holders) == 0 {
 		if t.timer != nil {
@@ -22,7 +22,7 @@ func (t *Table) arm(now time.Time) {
 	t.timer.Reset(wait)
 }
 
-// tick lets expired and dead tickets leave.
+// tick runs a sweep.
 func (t *Table) tick() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -37,7 +37,8 @@ func (t *Table) sweep(now time.Time) {
 }
 
 // ended returns the processes that have ended. Only the table closes pidfds, and
-// under its lock, which the caller holds: the numbers are those processes'.
+// only under its lock, which the caller holds, so each number still belongs to its
+// process.
 func (t *Table) ended() map[*process]bool {
 	var processes []*process
 	var pidfds []int
@@ -46,7 +47,7 @@ func (t *Table) ended() map[*process]bool {
 	}
 	dead, err := ended(pidfds)
 	if err != nil {
-		return nil // nothing is lost but memory: every use asks again
+		return nil // it costs memory only: every use of a ticket checks again
 	}
 	gone := map[*process]bool{}
 	for i, p := range processes {
@@ -55,7 +56,7 @@ func (t *Table) ended() map[*process]bool {
 	return gone
 }
 
-// forget lets tickets go, and each process with its last one. The caller holds
+// forget drops tickets, and each process with its last one. The caller holds
 // the lock.
 func (t *Table) forget(which func(*Holder) bool) {
 	for hash, h := range t.holders {

@@ -13,22 +13,22 @@ import (
 	"holdfast/internal/peer"
 )
 
-// sweepEvery is how long a ticket may outlive its process in the table. It opens
-// nothing in that time: every use asks the pidfd.
+// sweepEvery is how long a ticket may stay in the table after its process has ended.
+// It is not valid in that time: every use checks the pidfd.
 const sweepEvery = 15 * time.Second
 
 // A Table holds the tickets that were issued. It is safe for concurrent use.
 //
-// Tokens are not in it. A token is made from a nonce with the table's key
-// (HMAC-SHA-256, 256 bits) when it is handed out, and looked up by its SHA-256:
-// how long a comparison takes says something about a hash alone.
+// It does not store tokens. A token is computed from a nonce with the table's key
+// (HMAC-SHA-256, 256 bits) when it is handed out, and looked up by its SHA-256: the
+// time of a comparison reveals something about the hash only.
 type Table struct {
 	options Options
 	key     [32]byte
 
-	mu        sync.Mutex // guards what follows
+	mu        sync.Mutex // guards the fields below
 	holders   map[[sha256.Size]byte]*Holder
-	processes map[int32]*process // by pid: only one process has it
+	processes map[int32]*process // by pid
 	timer     *time.Timer        // runs while there are tickets
 	closed    bool
 }
@@ -40,7 +40,7 @@ func New(o Options) *Table {
 	return t
 }
 
-// Close forgets every ticket, and issues none any more.
+// Close forgets every ticket. The table issues none afterwards.
 func (t *Table) Close() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -79,8 +79,8 @@ func (t *Table) Issue(p *peer.Peer, profile string) (Ticket, error) {
 	return t.ticket(t.add(parent, fresh.Process, profile, now)), nil
 }
 
-// known returns the process of the table that fresh is, or else fresh. What the
-// table had under the same pid is forgotten when it has ended, or changed its user.
+// known returns the entry of the table for the process fresh, or fresh itself. An
+// entry under the same pid whose process has ended, or changed its user, is dropped.
 // The caller holds the lock.
 func (t *Table) known(fresh *process) *process {
 	p := t.processes[fresh.PID]
@@ -94,8 +94,8 @@ func (t *Table) known(fresh *process) *process {
 	return p
 }
 
-// recent returns the process's newest ticket for a profile when it has at least
-// so much of its life before it.
+// recent returns a ticket of the process for a profile that stays valid for at least
+// the time left.
 func (p *process) recent(profile string, now time.Time, left time.Duration) *Holder {
 	for h := range p.holders {
 		if h.Profile == profile && !h.expired(now.Add(left)) {
@@ -105,7 +105,7 @@ func (p *process) recent(profile string, now time.Time, left time.Duration) *Hol
 	return nil
 }
 
-// add makes a ticket for a process, as it was seen now. The caller holds the lock.
+// add makes a ticket for a process, as it was read now. The caller holds the lock.
 func (t *Table) add(p *process, seen Process, profile string, now time.Time) *Holder {
 	h := &Holder{Process: seen, Profile: profile, process: p}
 	h.expireAt(now.Add(t.options.Lifetime))
@@ -118,7 +118,7 @@ func (t *Table) add(p *process, seen Process, profile string, now time.Time) *Ho
 	return h
 }
 
-// ticket returns what the holder gets.
+// ticket returns the holder's ticket.
 func (t *Table) ticket(h *Holder) Ticket {
 	mac := hmac.New(sha256.New, t.key[:])
 	mac.Write(h.nonce[:])
@@ -129,18 +129,18 @@ func (t *Table) ticket(h *Holder) Ticket {
 	}
 }
 
-// room says when there is no room for one more ticket of p. The caller holds the
+// room returns an error when there is no room for one more ticket of p. The caller holds the
 // lock.
 func (t *Table) room(p *process) error {
 	if t.closed {
-		return denied("try again: the broker is stopping or starting", "no tickets are issued any more")
+		return denied("try again: the broker is stopping or starting", "the broker issues no more tickets")
 	}
 	if !t.full(p) {
 		return nil
 	}
 	return &fault.Error{
 		Kind: fault.Busy, Message: "there are too many tickets, or too many processes that hold some",
-		Hint: "let programs of this user end, or wait until tickets expire", RetryAfter: sweepEvery,
+		Hint: "end programs of this user, or wait until tickets expire", RetryAfter: sweepEvery,
 	}
 }
 
@@ -165,7 +165,7 @@ func (t *Table) Check(token string) (*Holder, error) {
 	h := t.holders[sha256.Sum256([]byte(token))]
 	t.mu.Unlock()
 	if h == nil || !strings.HasPrefix(token, Prefix) {
-		return nil, denied(runAgain, "the ticket is none of this broker's, or has expired")
+		return nil, denied(runAgain, "this broker did not issue the ticket, or it has expired")
 	}
 	if err := h.Alive(); err != nil {
 		return nil, err
@@ -187,8 +187,8 @@ func (t *Table) ForgetAll(profile string) {
 	t.forget(func(h *Holder) bool { return profile == "" || h.Profile == profile })
 }
 
-// Lives reports whether a process has a ticket, and had not ended when that was
-// looked at last, 15 s ago at most.
+// Lives reports whether a process has a ticket and had not ended at the last sweep,
+// at most 15 s ago.
 func (t *Table) Lives(p Process) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -196,7 +196,7 @@ func (t *Table) Lives(p Process) bool {
 	return known != nil && known.UID == p.UID && known.Start == p.Start
 }
 
-// Has reports whether a uid has a ticket, for whatever profile.
+// Has reports whether a uid has a ticket for any profile.
 func (t *Table) Has(uid uint32) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

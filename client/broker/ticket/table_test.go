@@ -101,10 +101,12 @@ func TestCheckRefuses(t *testing.T) {
 		"other case": strings.ToUpper(got.Token), "without prefix": strings.TrimPrefix(got.Token, Prefix), "long": strings.Repeat("x", 1<<20),
 	} {
 		_, err := tickets.Check(token)
-		t.Run(name, func(t *testing.T) { wantDenied(t, err, "the ticket is none of this broker's", "run the command again") })
+		t.Run(name, func(t *testing.T) {
+			wantDenied(t, err, "this broker did not issue the ticket", "run the command again")
+		})
 	}
 	_, err := other.Check(got.Token)
-	wantDenied(t, err, "none of this broker's", "")
+	wantDenied(t, err, "did not issue the ticket", "")
 }
 
 func TestTheProcessEnds(t *testing.T) {
@@ -113,8 +115,8 @@ func TestTheProcessEnds(t *testing.T) {
 	got, h := issue(t, tickets, p, "prod")
 	kubectl.Kill()
 	_, err := tickets.Check(got.Token)
-	wantDenied(t, err, "has ended", "not by way of a shell")
-	wantDenied(t, h.Alive(), "has ended", "not by way of a shell")
+	wantDenied(t, err, "has ended", "not through a shell")
+	wantDenied(t, h.Alive(), "has ended", "not through a shell")
 	tickets.tick()
 	if n := tickets.Count("prod"); n != 0 || len(tickets.processes) != 0 {
 		t.Errorf("got %d tickets, %d processes after the sweep", n, len(tickets.processes))
@@ -195,13 +197,13 @@ func TestForget(t *testing.T) {
 		t.Errorf("got %s", got)
 	}
 	_, err = tickets.Check(tokens["a"])
-	wantDenied(t, err, "none of this broker's", "")
+	wantDenied(t, err, "did not issue the ticket", "")
 	tickets.ForgetAll("")
 	if tickets.Lives(holder.Process) {
 		t.Error("a process without tickets is known")
 	}
 	_, err = tickets.Check(tokens["c"])
-	wantDenied(t, err, "none of this broker's", "")
+	wantDenied(t, err, "did not issue the ticket", "")
 	if len(tickets.processes) != 0 {
 		t.Error("a process without tickets is kept")
 	}
@@ -249,10 +251,10 @@ func TestClosedTable(t *testing.T) {
 	got, h := issue(t, tickets, p, "a")
 	tickets.Close()
 	_, err := tickets.Check(got.Token)
-	wantDenied(t, err, "none of this broker's", "")
+	wantDenied(t, err, "did not issue the ticket", "")
 	wantDenied(t, h.Alive(), "forgotten", "")
 	_, err = tickets.Issue(p, "a")
-	wantDenied(t, err, "no tickets are issued any more", "")
+	wantDenied(t, err, "issues no more tickets", "")
 }
 
 // A pid that was given to another process: the table has a pidfd of the old one,
@@ -269,7 +271,7 @@ func TestPIDReuse(t *testing.T) {
 	h.Process.PID = successor.Pid()
 	delete(tickets.processes, kubectl.Pid())
 	_, err := tickets.Check(got.Token)
-	wantDenied(t, err, "has ended", "not by way of a shell")
+	wantDenied(t, err, "has ended", "not through a shell")
 	fresh, other := issue(t, tickets, q, "prod")
 	if fresh.Token == got.Token || other.process == h.process || len(tickets.processes) != 1 {
 		t.Error("the successor got the ticket of the process that had its pid")

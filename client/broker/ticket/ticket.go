@@ -1,38 +1,38 @@
 // Package ticket binds the use of a profile to one process: a ticket is a bearer
-// token that counts only on a connection which that process owns.
+// token that is valid only on connections opened by that process.
 //
-// Start at [Table.Issue] and [Table.Check]. A ticket is for the parent of the
-// process that asks for it: kubectl runs a plugin, the plugin asks, and kubectl
-// presents the ticket. Who the parent is, the kernel says. The table keeps a
-// pidfd of each such process, so that no other process can come into its tickets
-// by getting its pid.
+// Start at [Table.Issue] and [Table.Check]. A ticket is issued to the
+// parent of the process that asks for it: kubectl runs a plugin, the plugin asks,
+// and kubectl presents the ticket. The kernel names the parent. The table keeps a
+// pidfd of each such process, so that a later process with the same pid cannot use
+// its tickets.
 //
 // It does not protect against programs of the same user: those can run a plugin
-// themselves, and debug each other. Nor can a process be stopped from handing its
-// connection to another: it is the one that opened it that is asked about.
+// themselves, and debug each other. A process can pass its open connection to
+// another process: the check is about the process that opened it.
 //
-// A plugin that a shell runs makes a ticket for the shell. When the real parent
-// ended before the plugin asked, the kernel has given the plugin another one: init
-// (refused), or a process that adopts orphans (PR_SET_CHILD_SUBREAPER), such as a
-// user's service manager. That one is refused too unless it is in the plugin's
-// own session and started before it, which cannot be told from a real parent. The
-// ticket is then of no use to anybody, since the adopter opens no connections.
+// The ticket of a plugin that a shell runs is the shell's. When the real parent ended
+// before the plugin asked, the kernel has given the plugin another parent: init,
+// which is rejected, or a process that adopts orphans (PR_SET_CHILD_SUBREAPER), such
+// as a user's service manager. An adopter is rejected too, unless it is in the
+// plugin's session and started before the plugin: such an adopter cannot be told
+// from a real parent. Its ticket is useless, because an adopter opens no connections.
 package ticket
 
 import (
 	"time"
 )
 
-// Prefix begins every token, so that scanners for leaked secrets know one.
+// Prefix begins every token, so that scanners for leaked secrets recognise it.
 const Prefix = "holdfast-ticket-"
 
-// Process is a process for good: its pid may be given to another, the pair of pid
+// Process identifies a process for good: its pid may be used again, the pair of pid
 // and start time is not.
 type Process struct {
 	UID   uint32
 	PID   int32
 	Start uint64 // clock ticks after boot
-	Unit  string // its system unit, as far as known
+	Unit  string // its system unit, where known
 }
 
 // Options are the limits of a Table. Zero values mean the defaults.
@@ -61,9 +61,9 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Ticket is what the process gets.
+// Ticket is a ticket as it is handed out.
 type Ticket struct {
 	Token   string
 	Expires time.Time
-	Process Process // whom it is for
+	Process Process // the process that may use it
 }
