@@ -1,14 +1,14 @@
 // Package execcredential speaks the protocol of Kubernetes credential plugins
-// (client.authentication.k8s.io): it reads what the client says in
+// (client.authentication.k8s.io): it reads the client's request in
 // KUBERNETES_EXEC_INFO, and writes the one object that the client expects on
 // standard output.
 //
 // Start at [Parse] and [Request.Answer].
 //
-// What a client says of its cluster comes from a kubeconfig that anybody may
-// have written: it can select, and it can be held against what is known, but it
-// proves nothing. The package is for programs that start once for each kubectl
-// command, so it imports little and reads no clock.
+// The client's description of its cluster comes from a kubeconfig that anyone may
+// have written: it can select a profile and be compared with it, but it proves
+// nothing. The package is for programs that start once for each kubectl command, so
+// it imports little and reads no clock.
 package execcredential
 
 import (
@@ -20,32 +20,32 @@ import (
 )
 
 // The versions of the protocol. client-go 1.22 and later speaks V1 and V1Beta1;
-// V1Alpha1 is what clients before 1.11 spoke, and what some still do.
+// clients before 1.11, and some that are still in use, speak V1Alpha1.
 const (
 	V1       = "client.authentication.k8s.io/v1"
 	V1Beta1  = "client.authentication.k8s.io/v1beta1"
 	V1Alpha1 = "client.authentication.k8s.io/v1alpha1"
 )
 
-// Variable is the environment variable in which a client says what it wants.
+// Variable is the environment variable that holds the client's request.
 const Variable = "KUBERNETES_EXEC_INFO"
 
-// MaxInfo is the longest text that [Parse] reads, in bytes. Linux passes no
-// environment string over 128 KiB.
+// MaxInfo is the longest text that [Parse] reads, in bytes. Linux limits an
+// environment string to 128 KiB.
 const MaxInfo = 256 << 10
 
 // kind is the only kind of object in the protocol.
 const kind = "ExecCredential"
 
-// Request is what a client says: the spec of an ExecCredential.
+// Request is a client's request: the spec of an ExecCredential.
 type Request struct {
-	APIVersion   string   // one of the versions above: the answer has to have it too
+	APIVersion   string   // one of the versions above; that of the answer too
 	Interactive  bool     // standard input is a terminal that the client has passed on
-	Cluster      *Cluster // nil unless the kubeconfig says provideClusterInfo
-	Unauthorized bool     // the server answered 401 to the last credential (V1Alpha1 alone says so)
+	Cluster      *Cluster // nil unless the kubeconfig sets provideClusterInfo
+	Unauthorized bool     // the server answered 401 to the last credential (only V1Alpha1 reports it)
 }
 
-// Cluster is the cluster that a client wants a credential for. Names and meanings
+// Cluster is the cluster that the credential is for. Names and meanings
 // are those of kubeconfig files.
 type Cluster struct {
 	Server                   string          `json:"server"`
@@ -67,14 +67,14 @@ func (c *Cluster) Profile() string {
 		Profile string `json:"profile"`
 	}
 	if json.Unmarshal(c.Config, &config) != nil {
-		return "" // an extension of another shape is not for us
+		return "" // the extension of another plugin
 	}
 	return config.Profile
 }
 
-// object is an ExecCredential as clients send it. Members that are not listed are
-// ignored: later clients may say more. The headers of a V1Alpha1 response are
-// among them.
+// object is an ExecCredential as clients send it. Other members are
+// ignored: later clients may send more. The headers of a V1Alpha1 response are among
+// them.
 type object struct {
 	Kind       string `json:"kind"`
 	APIVersion string `json:"apiVersion"`
@@ -90,7 +90,7 @@ type object struct {
 // unauthorized is HTTP's 401.
 const unauthorized = 401
 
-// Parse reads the value of [Variable]. Its errors never repeat what they read.
+// Parse reads the value of [Variable]. Its errors never repeat the value.
 func Parse(info string) (Request, error) {
 	switch {
 	case info == "":
@@ -103,7 +103,7 @@ func Parse(info string) (Request, error) {
 		return Request{}, errors.New(Variable + " is not the JSON of an ExecCredential")
 	}
 	if o.Kind != kind {
-		return Request{}, fmt.Errorf("%s holds no %s", Variable, kind)
+		return Request{}, fmt.Errorf("%s does not hold an %s", Variable, kind)
 	}
 	switch o.APIVersion {
 	case V1, V1Beta1, V1Alpha1:
@@ -115,9 +115,9 @@ func Parse(info string) (Request, error) {
 	return r, nil
 }
 
-// Credential is what the client gets: a token, or a certificate with its key, or
-// both. Clients use it until Expires without any allowance for clocks, so Expires
-// has to be some time before the true end.
+// Credential is the credential for the client: a token, or a certificate with its
+// key, or both. Clients use it until Expires and allow for no clock difference, so
+// Expires has to be some time before the true end.
 type Credential struct {
 	Token       string
 	Certificate string // PEM, leaf first
@@ -126,7 +126,7 @@ type Credential struct {
 }
 
 // answer is an ExecCredential as plugins print it. All versions have these
-// members; clients ignore the spec of an answer, and V1Alpha1 wants one.
+// members; clients ignore the spec of an answer, and V1Alpha1 requires one.
 type answer struct {
 	Kind       string   `json:"kind"`
 	APIVersion string   `json:"apiVersion"`
@@ -141,10 +141,10 @@ type status struct {
 	ClientKeyData         string `json:"clientKeyData,omitempty"`
 }
 
-// Answer returns the object that answers r, with a newline at its end. It refuses
-// a credential that the client would refuse: one without a token and without a
-// pair, with half a pair, with a token that cannot stand in a header, or one
-// without an end or that is over at now.
+// Answer returns the object that answers r, with a newline at its end. It rejects
+// a credential that the client would reject: one without a token and without a pair,
+// with half a pair, with a token that no header can carry, or one without an end or
+// that has expired at now.
 func (r Request) Answer(c Credential, now time.Time) ([]byte, error) {
 	if err := c.check(now); err != nil {
 		return nil, err
@@ -171,9 +171,9 @@ func (c Credential) check(now time.Time) error {
 	case strings.ContainsFunc(c.Token, func(r rune) bool { return r <= ' ' || r > '~' }):
 		return errors.New("the token has characters that no header can carry")
 	case c.Expires.IsZero():
-		return errors.New("the credential has no end")
+		return errors.New("the credential has no expiry time")
 	case !c.Expires.After(now):
-		return errors.New("the credential is over already; is this machine's clock right?")
+		return errors.New("the credential has expired already; check this machine's clock")
 	}
 	return nil
 }

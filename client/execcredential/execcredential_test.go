@@ -49,7 +49,7 @@ func TestParseRefuses(t *testing.T) {
 		"a mebibyte":        {strings.Repeat("x", 1<<20), "longer than"},
 		"no JSON":           {"secret words", "is not the JSON"},
 		"two objects":       {real + real, "is not the JSON"},
-		"another kind":      {strings.Replace(real, "ExecCredential", "Pod", 1), "holds no ExecCredential"},
+		"another kind":      {strings.Replace(real, "ExecCredential", "Pod", 1), "does not hold an ExecCredential"},
 		"no version":        {strings.Replace(real, V1, "", 1), "asks for apiVersion"},
 		"a later version":   {strings.Replace(real, V1, V1+"beta7", 1), "v1beta7"},
 		"the internal one":  {strings.Replace(real, V1, "client.authentication.k8s.io/__internal", 1), "asks for apiVersion"},

@@ -24,7 +24,7 @@ type DecisionError struct {
 	Message   string // the approver's or signer's; may be empty
 }
 
-// Error says what was decided, and why when the decider said so; fit for a
+// Error returns the decision, with the reason where there is one. It is fit for a
 // terminal.
 func (e *DecisionError) Error() string {
 	text := fmt.Sprintf("certificate signing request %s %s", e.Name, map[bool]string{true: "was denied", false: "failed"}[e.Condition == conditionDenied])
@@ -37,16 +37,16 @@ func (e *DecisionError) Error() string {
 	return text
 }
 
-// A PendingError says that nothing came of a certificate signing request before
-// its context ended, which is the cause.
+// A PendingError says that a certificate signing request was still pending when its
+// context ended; the context's error is the cause.
 type PendingError struct {
 	Name     string // of the CertificateSigningRequest
 	Approved bool   // it was approved, but no certificate was issued
-	Last     error  // what went wrong when the server was asked last; nil when it answered
+	Last     error  // the error of the last request to the server; nil when the server answered
 	Err      error
 }
 
-// Error says what the request waits for.
+// Error says for what the request waits.
 func (e *PendingError) Error() string {
 	switch {
 	case e.Last != nil:
@@ -67,7 +67,7 @@ const (
 	conditionFailed   = "Failed"
 )
 
-// metadata is as much of a meta/v1 ObjectMeta as is of use.
+// metadata holds the members of a meta/v1 ObjectMeta that are used.
 type metadata struct {
 	Name            string `json:"name,omitempty"`
 	GenerateName    string `json:"generateName,omitempty"`
@@ -117,7 +117,7 @@ func (c *Client) RequestCertificate(ctx context.Context, r CertificateRequest) (
 	return checkCertificate(issued, r.CSR, o.Spec.Usages, time.Now())
 }
 
-// create makes the object, or finds it.
+// create makes the object, or finds the one named Once.
 func (c *Client) create(ctx context.Context, r CertificateRequest, o *signingRequest) (made signingRequest, err error) {
 	told := r.Created
 	err = c.post(ctx, requestsPath, o, &made)
@@ -126,11 +126,11 @@ func (c *Client) create(ctx context.Context, r CertificateRequest, o *signingReq
 		told, made = r.Found, signingRequest{}
 		err = c.get(ctx, requestsPath+"/"+url.PathEscape(r.Once), &made)
 		if err == nil && !sameRequest(&made, o) {
-			err = fmt.Errorf("%s is there already and asks for something else", oneLine(r.Once))
+			err = fmt.Errorf("%s exists already and requests something else", oneLine(r.Once))
 		}
 	}
 	if err == nil && !isName(made.Metadata.Name) {
-		err = errors.New("the answer is not what an API server sends: it has no name that an object could have")
+		err = errors.New("the answer is not an API server's: it has no valid object name")
 	}
 	if err == nil && told != nil {
 		told(made.Metadata.Name)
@@ -138,16 +138,16 @@ func (c *Client) create(ctx context.Context, r CertificateRequest, o *signingReq
 	return made, err
 }
 
-// isName reports whether a server's word can be the name of an object (RFC 1123, as
-// Kubernetes reads it). Hints show it in commands that people copy into a shell.
+// isName reports whether name can be the name of an object (RFC 1123, as Kubernetes
+// reads it). Hints show names in commands that users copy into a shell.
 func isName(name string) bool {
 	const letters = "abcdefghijklmnopqrstuvwxyz0123456789"
 	return name != "" && len(name) <= 253 && strings.Trim(name, letters+"-.") == "" &&
 		strings.Contains(letters, name[:1]) && strings.Contains(letters, name[len(name)-1:])
 }
 
-// sameRequest reports whether two objects ask one signer for the same key and
-// subject.
+// sameRequest reports whether two objects request a certificate for the same key and
+// subject from the same signer.
 func sameRequest(a, b *signingRequest) bool {
 	x, y := parseRequest(a), parseRequest(b)
 	if x == nil || y == nil || a.Spec.SignerName != b.Spec.SignerName {
@@ -194,10 +194,11 @@ func newSigningRequest(r CertificateRequest) (*signingRequest, error) {
 	return o, nil
 }
 
-// usageClient is what a certificate that signs in is for.
+// usageClient is the extended key usage of a client's certificate.
 const usageClient = "client auth"
 
-// segment refuses a name that would not be one segment of a path.
+// segment returns the path segment of a name, and an error for a name that would be
+// more than one.
 func segment(what, name string) (string, error) {
 	if name == "" || name == "." || name == ".." || strings.ContainsAny(name, "/%?#") {
 		return "", fmt.Errorf("%.80q is not the name of a %s", name, what)

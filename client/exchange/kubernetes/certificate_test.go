@@ -217,10 +217,10 @@ func TestOnce(t *testing.T) {
 	}
 	r.CSR, _ = request(t, alice())
 	_, err = c.RequestCertificate(soon(t), r)
-	wantError(t, err, "asks for something else")
+	wantError(t, err, "requests something else")
 	r.CSR, r.SignerName = again, "example.com/other"
 	_, err = c.RequestCertificate(soon(t), r)
-	wantError(t, err, "asks for something else")
+	wantError(t, err, "requests something else")
 }
 
 func TestRequestRefused(t *testing.T) {

@@ -1,12 +1,13 @@
 // Package kubernetes exchanges a way to sign in to an API server for a
 // credential: a certificate through the CertificateSigningRequest API, a token
-// through TokenRequest. It asks for what it is told to and checks what it gets.
+// through TokenRequest. It checks that a credential is the one that it
+// requested.
 //
-// Start at [Client]. How to sign in is the caller's: package signin makes
-// transports from what kubeconfigs hold.
+// Start at [Client]. The caller brings the transport that signs in: package signin
+// makes one from a kubeconfig's user.
 //
-// It protects no credential that it returns, and trusts the server that the
-// transport has verified to say who may have what.
+// It does not protect the credentials that it returns, and trusts the server, which
+// the transport has verified, to decide which credentials a user may have.
 package kubernetes
 
 import (
@@ -16,9 +17,9 @@ import (
 )
 
 // Client is one API server and a way to sign in to it. It is safe for concurrent
-// use. It follows no redirects. A request that the server refuses for the moment
-// (429, or 5xx with Retry-After; RFC 9110, section 10.2.3) is made again when
-// the server says, while the request's context allows it.
+// use. It follows no redirects. It retries a request that the server rejects for the
+// moment (429, or 5xx with Retry-After; RFC 9110, section 10.2.3) after the server's
+// delay, while the request's context allows it.
 type Client struct {
 	Server string            // https://HOST[:PORT][/PATH]
 	HTTP   http.RoundTripper // signs in: a client certificate, or a header that it adds
@@ -27,7 +28,7 @@ type Client struct {
 	pause func(ctx context.Context, d time.Duration) error
 }
 
-// CertificateRequest says what certificate to ask for.
+// CertificateRequest describes a certificate to request.
 type CertificateRequest struct {
 	CSR        []byte        // PKCS #10, DER
 	SignerName string        // kubernetes.io/kube-apiserver-client and the like
@@ -35,18 +36,19 @@ type CertificateRequest struct {
 	Lifetime   time.Duration // at least 10 minutes; the signer's own when 0
 	Name       string        // the beginning of the object's name; "holdfast-" when empty
 
-	// Once, when not empty, is the whole name of the object. One of that name that
-	// asks for the same is waited for, and no other is made, so that a program that
-	// was interrupted, or that a timer runs again, does not ask twice.
+	// Once, when not empty, is the whole name of the object. When an object of that
+	// name exists and requests the same, the client waits for it instead of making
+	// another, so that a program that was interrupted, or that a timer runs again,
+	// does not request twice.
 	Once string
 
-	// Created, when not nil, is called with the object's name once it is made, so
-	// that a person can be told whom to ask for approval. Found is, when the object
-	// of the name Once is there already.
+	// Created, when not nil, is called with the name of the object that was made, so
+	// that the user can ask for its approval. Found is called instead when the object
+	// named Once exists already.
 	Created, Found func(name string)
 }
 
-// TokenRequest says what token to ask for.
+// TokenRequest describes a token to request.
 type TokenRequest struct {
 	Namespace      string
 	ServiceAccount string
@@ -57,16 +59,16 @@ type TokenRequest struct {
 // Token is a bearer token.
 type Token struct {
 	Token   string
-	Expires time.Time // as the server said, which may be earlier or later than asked for
+	Expires time.Time // the server's, which may be earlier or later than requested
 }
 
-// User is whom an API server takes the client for.
+// User is the client's user as the API server sees it.
 type User struct {
 	Username string
 	UID      string
 	Groups   []string
 }
 
-// minLifetime is the shortest that the API server lets anybody ask for, of
-// certificates and of tokens alike.
+// minLifetime is the shortest lifetime that the API server accepts for certificates
+// and tokens.
 const minLifetime = 10 * time.Minute

@@ -23,7 +23,7 @@ func TestNamesOfRequests(t *testing.T) {
 		c := &Client{Server: "https://api", HTTP: &answers{code: http.StatusCreated, body: fmt.Sprintf(`{"metadata":{"name":%q}}`, name)}}
 		told := ""
 		_, err := c.RequestCertificate(context.Background(), CertificateRequest{SignerName: "example.com/s", Created: func(name string) { told = name }})
-		if err == nil || !strings.Contains(err.Error(), "no name") || told != "" {
+		if err == nil || !strings.Contains(err.Error(), "no valid object name") || told != "" {
 			t.Errorf("%.40q: told %q, %v", name, told, err)
 		}
 	}

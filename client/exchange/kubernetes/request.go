@@ -31,7 +31,7 @@ func (c *Client) get(ctx context.Context, path string, out any) error {
 	return c.do(ctx, http.MethodGet, path, nil, nil, out)
 }
 
-// do makes a request, again when the server says so, and reads its answer.
+// do makes a request, retries it when the server says so, and reads the answer.
 func (c *Client) do(ctx context.Context, method, path string, query url.Values, body []byte, out any) error {
 	response, err := c.send(ctx, method, path, query, body)
 	if err != nil {
@@ -43,13 +43,13 @@ func (c *Client) do(ctx context.Context, method, path string, query url.Values, 
 		return fmt.Errorf("%s %s: answer: %w", method, path, err)
 	}
 	if err := json.Unmarshal(answer, out); err != nil {
-		return fmt.Errorf("%s %s: the answer is not what an API server sends: %w", method, path, err)
+		return fmt.Errorf("%s %s: the answer is not an API server's: %w", method, path, err)
 	}
 	return nil
 }
 
-// send makes a request, again when the server says so, and returns an answer
-// whose code is a success and whose body is yet to be read.
+// send makes a request, retries it when the server says so, and returns an answer
+// with a success code and an unread body.
 func (c *Client) send(ctx context.Context, method, path string, query url.Values, body []byte) (*http.Response, error) {
 	for try := 0; ; try++ {
 		response, err := c.once(ctx, method, path, query, body)
@@ -66,8 +66,8 @@ func (c *Client) send(ctx context.Context, method, path string, query url.Values
 	}
 }
 
-// passing reports whether the server says that a refusal is for the moment, and
-// for a moment short enough to wait.
+// passing reports whether the server rejects the request for the moment only, with a
+// delay short enough to wait.
 func (e *StatusError) passing() bool {
 	return e.After > 0 && e.After <= time.Minute && (e.Code == http.StatusTooManyRequests || e.Code >= 500)
 }
@@ -94,12 +94,12 @@ func (c *Client) once(ctx context.Context, method, path string, query url.Values
 		return response, nil
 	}
 	defer response.Body.Close()
-	answer, _ := readBody(response.Body) // the code says enough
+	answer, _ := readBody(response.Body) // without it, the code still names the failure
 	return nil, newStatusError(response, answer)
 }
 
-// address returns the URL of a path on the server, which must be reached by
-// HTTPS: what signs in must not go over the wire in the clear.
+// address returns the URL of a path on the server, which must use HTTPS: a
+// credential must not cross the network in clear text.
 func (c *Client) address(path string, query url.Values) (string, error) {
 	u, err := url.Parse(c.Server)
 	if err != nil || u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {

@@ -127,12 +127,12 @@ func TestAnswersThatAreNone(t *testing.T) {
 		answers answers
 		want    string
 	}{
-		"a page":                  {answers{code: 200, header: page, body: "<html>"}, "not what an API server sends"},
+		"a page":                  {answers{code: 200, header: page, body: "<html>"}, "not an API server's"},
 		"an error page":           {answers{code: 502, header: page, body: "<html>"}, "the API server answered 502 Bad Gateway"},
 		"a redirect":              {answers{code: 302, header: http.Header{"Location": {"https://evil"}}}, "answered 302"},
 		"an unknown code":         {answers{code: 599}, "answered 599"},
 		"too much":                {answers{code: 201, body: strings.Repeat(" ", maxBody+1)}, "longer than"},
-		"nobody":                  {answers{code: 201, body: "{}"}, "names nobody"},
+		"nobody":                  {answers{code: 201, body: "{}"}, "names no user"},
 		"a status for a terminal": {answers{code: 403, body: `{"kind":"Status","message":"a\u001b[2Jb\nc"}`}, "a?[2Jb c"},
 		"a long status":           {answers{code: 403, body: `{"kind":"Status","message":"` + strings.Repeat("ä", 5000) + `"}`}, "ää…"},
 	}

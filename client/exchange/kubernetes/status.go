@@ -12,8 +12,8 @@ import (
 	"holdfast/internal/printable"
 )
 
-// StatusError is a Kubernetes Status that says why a request failed, or an HTTP
-// status where the answer was no Status.
+// StatusError is the Kubernetes Status of a failed request, or its HTTP status where
+// the answer held no Status.
 type StatusError struct {
 	Code    int
 	Reason  string        // such as Forbidden; empty when the answer was no Status
@@ -29,7 +29,7 @@ func (e *StatusError) Error() string {
 	return e.Message
 }
 
-// status is as much of a meta/v1 Status as is of use.
+// status holds the members of a meta/v1 Status that are used.
 type status struct {
 	Kind    string `json:"kind"`
 	Message string `json:"message"`
@@ -40,7 +40,7 @@ type status struct {
 	} `json:"details"`
 }
 
-// newStatusError reads an answer whose code is no success.
+// newStatusError reads an answer whose code is not a success.
 func newStatusError(response *http.Response, body []byte) *StatusError {
 	e := &StatusError{Code: response.StatusCode, After: retryAfter(response.Header, time.Now())}
 	var s status
@@ -55,7 +55,7 @@ func newStatusError(response *http.Response, body []byte) *StatusError {
 }
 
 // retryAfter reads Retry-After (RFC 9110, section 10.2.3): seconds, or a date.
-// It is 0 when there is none, or none that can be read, and never negative.
+// It is 0 when the header is missing or malformed, and never negative.
 func retryAfter(h http.Header, now time.Time) time.Duration {
 	text := h.Get("Retry-After")
 	if seconds, err := strconv.ParseUint(text, 10, 31); err == nil {
@@ -67,10 +67,10 @@ func retryAfter(h http.Header, now time.Time) time.Duration {
 	return 0
 }
 
-// maxText is how much of a server's message is shown, in bytes.
+// maxText is the length of the longest server's message that is shown whole, in bytes.
 const maxText = 1000
 
-// oneLine makes another's text fit for one line of a terminal.
+// oneLine makes a server's text fit for one line of a terminal.
 func oneLine(text string) string {
 	if len(text) > maxText {
 		text = strings.ToValidUTF8(text[:maxText], "") + "…"

@@ -22,8 +22,8 @@ type tokenRequest struct {
 	} `json:"status"`
 }
 
-// RequestToken asks for a token of a service account. The server may give it
-// another lifetime than was asked for; Expires is what it said.
+// RequestToken requests a token of a service account. The server may choose another
+// lifetime; Expires is the server's.
 func (c *Client) RequestToken(ctx context.Context, r TokenRequest) (Token, error) {
 	namespace, err := segment("namespace", r.Namespace)
 	if err != nil {
@@ -49,8 +49,8 @@ func (c *Client) RequestToken(ctx context.Context, r TokenRequest) (Token, error
 	return Token{Token: out.Status.Token, Expires: out.Status.ExpirationTimestamp}, nil
 }
 
-// checkToken refuses what cannot be a bearer token (RFC 6750, section 2.1), or is
-// of no use any more. The token is in none of its errors.
+// checkToken rejects a token that is not a bearer token (RFC 6750, section 2.1) or has
+// expired. Its errors do not contain the token.
 func checkToken(r tokenRequest, now time.Time) error {
 	strange := func(r rune) bool { return r <= ' ' || r > '~' }
 	switch {
@@ -65,7 +65,7 @@ func checkToken(r tokenRequest, now time.Time) error {
 }
 
 // WhoAmI makes a SelfSubjectReview. A [*StatusError] with code 401 means that the
-// server does not take the credential.
+// server rejects the credential.
 func (c *Client) WhoAmI(ctx context.Context) (User, error) {
 	in := map[string]string{"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
 	var out struct {
@@ -77,7 +77,7 @@ func (c *Client) WhoAmI(ctx context.Context) (User, error) {
 		return User{}, err
 	}
 	if out.Status.UserInfo.Username == "" {
-		return User{}, errors.New("self-subject review: the answer is not what an API server sends: it names nobody")
+		return User{}, errors.New("self-subject review: the answer is not an API server's: it names no user")
 	}
 	return out.Status.UserInfo, nil
 }

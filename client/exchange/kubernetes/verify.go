@@ -11,10 +11,10 @@ import (
 	"time"
 )
 
-// maxChain is how many certificates an answer may have.
+// maxChain is the largest number of certificates in an answer.
 const maxChain = 10
 
-// A CertificateError says why a certificate that was issued is not used.
+// A CertificateError says why an issued certificate is not used.
 type CertificateError struct {
 	Message string
 	Hint    string // the next step; may be empty
@@ -27,8 +27,8 @@ func unfit(hint, format string, args ...any) error {
 	return &CertificateError{Message: fmt.Sprintf("the certificate that was issued "+format, args...), Hint: hint}
 }
 
-// checkCertificate returns the chain, DER, leaf first, that is in data, PEM, when
-// its leaf is what the request, DER, asked for.
+// checkCertificate returns the chain in data (PEM) as DER, leaf first, when its leaf
+// is the certificate that request (DER) asked for.
 func checkCertificate(data, request []byte, usages []string, now time.Time) ([][]byte, error) {
 	chain, leaf, err := parseChain(data)
 	if err != nil {
@@ -43,12 +43,12 @@ func checkCertificate(data, request []byte, usages []string, now time.Time) ([][
 	case !ok || !own.Equal(leaf.PublicKey):
 		return nil, unfit("", "is for another key")
 	case !sameSubject(asked.Subject, leaf.Subject):
-		return nil, unfit("the signer issues for subjects of its own choice; is it the right one?",
+		return nil, unfit("the signer chooses subjects itself; check that it is the right signer",
 			"is for %s, not for %s", oneLine(leaf.Subject.String()), oneLine(asked.Subject.String()))
 	case leaf.IsCA:
 		return nil, unfit("", "is a CA's")
 	case slices.Contains(usages, usageClient) && !slices.Contains(leaf.ExtKeyUsage, x509.ExtKeyUsageClientAuth):
-		return nil, unfit("is it the right signer?", "does not allow its use by a client")
+		return nil, unfit("check that it is the right signer", "does not allow its use by a client")
 	}
 	if err := checkTimes(leaf, now); err != nil {
 		return nil, err
@@ -56,7 +56,7 @@ func checkCertificate(data, request []byte, usages []string, now time.Time) ([][
 	return chain, nil
 }
 
-// clockHint is for certificates that are not valid at the moment they are issued.
+// clockHint is the hint for certificates that are not valid when they are issued.
 const clockHint = "the clocks of this machine and of the signer differ: timedatectl shows this one's"
 
 func checkTimes(leaf *x509.Certificate, now time.Time) error {

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// await returns the certificate, PEM, that comes of a request.
+// await waits for the certificate (PEM) of a request.
 func (c *Client) await(ctx context.Context, made signingRequest) ([]byte, error) {
 	w := &waiting{client: c, name: made.Metadata.Name, uid: made.Metadata.UID, version: made.Metadata.ResourceVersion}
 	certificate, err := w.outcome(made)
@@ -28,19 +28,19 @@ type waiting struct {
 	client             *Client
 	name, uid, version string
 	approved           bool
-	polling            bool          // a watch is refused, so ask again and again
-	delay              time.Duration // before the next question
-	last               error         // of the last question
+	polling            bool          // the server rejects watches, so the request is polled
+	delay              time.Duration // before the next poll
+	last               error         // of the last poll
 }
 
-// Between two questions where no watch says when to ask, and after one failed.
+// The backoff between two polls, where no watch works or a poll has failed.
 const (
 	firstDelay = time.Second
 	lastDelay  = 15 * time.Second
 )
 
-// next waits for news of the request, and returns its certificate when it has
-// one. Neither is there when it has to be called again.
+// next waits for a change of the request and returns its certificate when it has one.
+// It returns neither a certificate nor an error when it has to be called again.
 func (w *waiting) next(ctx context.Context) ([]byte, error) {
 	if !w.polling && w.version != "" {
 		certificate, err := w.watch(ctx)
@@ -64,13 +64,13 @@ func (w *waiting) next(ctx context.Context) ([]byte, error) {
 }
 
 func (w *waiting) backoff() time.Duration {
-	delay := w.delay // none before the first question
+	delay := w.delay // none before the first poll
 	w.delay = min(max(w.delay*3/2, firstDelay), lastDelay)
 	return delay
 }
 
-// tolerate returns nil for an error that may pass: a server that cannot be
-// reached, or that is not well. The request itself is not lost by it.
+// tolerate returns nil for an error that may be temporary: the server cannot be
+// reached, or has an internal error. The request still exists then.
 func (w *waiting) tolerate(err error) error {
 	var answered *StatusError
 	if !errors.As(err, &answered) {

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// watchTime is how long one watch goes on before the request is asked for again,
-// so that what a watch has missed is seen all the same.
+// watchTime is the duration of one watch. The request is read again after it, so that
+// a change that the watch has missed is still seen.
 const watchTime = time.Minute
 
 // event is one line of a watch.
@@ -21,8 +21,8 @@ type event struct {
 	Object json.RawMessage `json:"object"`
 }
 
-// watch waits for news of the request on one watch. It returns neither a
-// certificate nor an error when the watch ended without news.
+// watch waits for a change of the request on one watch. It returns neither a
+// certificate nor an error when the watch ended without one.
 func (w *waiting) watch(ctx context.Context) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, watchTime+10*time.Second) // the server ends it at watchTime
 	defer cancel()
@@ -36,18 +36,18 @@ func (w *waiting) watch(ctx context.Context) ([]byte, error) {
 		w.polling = true
 	}
 	if err != nil {
-		return nil, nil // asking says what is wrong, if anything is
+		return nil, nil // the next poll returns the error, if it persists
 	}
 	defer response.Body.Close()
 	started := time.Now()
 	certificate, err := w.read(response.Body)
 	if time.Since(started) > firstDelay {
-		w.delay = 0 // it worked for a while
+		w.delay = 0 // the watch worked for a while
 	}
 	return certificate, err
 }
 
-// read reads events until one decides, or the watch ends.
+// read reads events until one decides the request, or the watch ends.
 func (w *waiting) read(body io.Reader) ([]byte, error) {
 	bounded := &bounded{from: body}
 	decoder := json.NewDecoder(bounded)

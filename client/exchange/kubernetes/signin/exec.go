@@ -17,7 +17,7 @@ import (
 // Exec is an exec plugin as a kubeconfig names it
 // (client.authentication.k8s.io).
 type Exec struct {
-	Command            string   // resolved already when it was relative to the kubeconfig
+	Command            string   // already resolved when it was relative to the kubeconfig
 	Args               []string //
 	Env                []string // NAME=VALUE, besides this process's own
 	APIVersion         string   // client.authentication.k8s.io/v1 or /v1beta1
@@ -27,14 +27,14 @@ type Exec struct {
 	InteractiveMode    string          // Never, IfAvailable or Always; IfAvailable when empty
 }
 
-// Streams is what a plugin has of the person who runs this command.
+// Streams are the user's streams that a plugin gets.
 type Streams struct {
 	Stdin    *os.File // nil: no terminal
 	Stderr   io.Writer
 	Terminal bool // whether Stdin is one
 }
 
-// Credential is what a plugin answered. It has a token, or a certificate and its
+// Credential is a plugin's answer. It has a token, or a certificate and its
 // key, or all of them.
 type Credential struct {
 	Token                 string
@@ -50,13 +50,13 @@ const (
 	version1b1  = groupPrefix + "v1beta1"
 )
 
-// maxOutput is the most that a plugin may print, in bytes.
+// maxOutput is the largest output of a plugin, in bytes.
 const maxOutput = 1 << 20
 
 func (e Exec) name() string { return filepath.Base(e.Command) }
 
 // Run runs a plugin as client-go does, with the terminal attached where there is
-// one, and returns its credential. The plugin is ended when ctx ends.
+// one, and returns its credential. It stops the plugin when ctx ends.
 func Run(ctx context.Context, e Exec, c *Cluster, s Streams) (Credential, error) {
 	interactive, err := e.interactive(s)
 	if err != nil {
@@ -78,8 +78,8 @@ func Run(ctx context.Context, e Exec, c *Cluster, s Streams) (Credential, error)
 	err = cmd.Run()
 	defer clear(out.buffer.Bytes())
 	switch {
-	case out.left < 0: // whatever became of it: a closed pipe ends most plugins by a signal
-		return Credential{}, fmt.Errorf("exec plugin %s: it printed more than %d bytes", e.name(), maxOutput)
+	case out.left < 0: // first, because the closed pipe ends most plugins by a signal
+		return Credential{}, fmt.Errorf("exec plugin %s printed more than %d bytes", e.name(), maxOutput)
 	case err != nil:
 		return Credential{}, e.failed(ctx, err)
 	}
@@ -95,7 +95,7 @@ func (e Exec) interactive(s Streams) (bool, error) {
 		return s.Terminal, nil
 	case "Always":
 		if !s.Terminal {
-			return false, fmt.Errorf("exec plugin %s wants a terminal, and there is none", e.name())
+			return false, fmt.Errorf("exec plugin %s needs a terminal, and there is none", e.name())
 		}
 		return true, nil
 	}
@@ -129,8 +129,8 @@ func (e Exec) info(c *Cluster, interactive bool) ([]byte, error) {
 	return json.Marshal(map[string]any{"kind": "ExecCredential", "apiVersion": e.APIVersion, "spec": in})
 }
 
-// failed says why a plugin could not be run. What it had to say itself is on
-// stderr already.
+// failed returns the error of a plugin that could not be run or failed. The plugin's
+// own message is on stderr.
 func (e Exec) failed(ctx context.Context, err error) error {
 	var exit *exec.ExitError
 	switch {
@@ -147,7 +147,7 @@ func (e Exec) failed(ctx context.Context, err error) error {
 // A MissingError says that an exec plugin is not installed.
 type MissingError struct {
 	Command string
-	Hint    string // the kubeconfig's installHint: another's text, of any length
+	Hint    string // the kubeconfig's installHint: foreign text of any length
 }
 
 // Error names the plugin.
@@ -155,7 +155,7 @@ func (e *MissingError) Error() string {
 	return fmt.Sprintf("exec plugin %s is not installed", e.Command)
 }
 
-// parse reads a plugin's answer. Nothing of it is in the errors.
+// parse reads a plugin's answer. Its errors do not contain the answer.
 func (e Exec) parse(out []byte) (Credential, error) {
 	var answer struct {
 		Kind       string
@@ -163,7 +163,7 @@ func (e Exec) parse(out []byte) (Credential, error) {
 		Status     *Credential
 	}
 	if err := json.Unmarshal(bytes.TrimSpace(out), &answer); err != nil {
-		return Credential{}, fmt.Errorf("exec plugin %s: what it printed is no ExecCredential in JSON", e.name())
+		return Credential{}, fmt.Errorf("exec plugin %s: its output is not an ExecCredential in JSON", e.name())
 	}
 	c := answer.Status
 	switch {
@@ -180,7 +180,7 @@ func (e Exec) parse(out []byte) (Credential, error) {
 	return *c, nil
 }
 
-// limited keeps what is written to it, and fails when it is too much.
+// limited buffers what is written to it, and fails when it is too much.
 type limited struct {
 	buffer bytes.Buffer
 	left   int

@@ -1,10 +1,10 @@
 // Package signin makes transports that sign in to an API server in the ways that
 // kubeconfigs know: by bearer token, client certificate, password, or the
-// credential that an exec plugin prints. It is how the first certificate of a
-// hardware key is asked for, before that key can sign in itself.
+// credential that an exec plugin prints. Enrolment uses it to request the first
+// certificate of a hardware key, before that key can sign in itself.
 //
-// Start at [Cluster.Transport], and at [Run] for exec plugins. What signs in is
-// kept in memory alone and is in no error.
+// Start at [Cluster.Transport], and at [Run] for exec plugins. Credentials
+// are only in memory, and no error contains one.
 package signin
 
 import (
@@ -25,12 +25,12 @@ import (
 type Cluster struct {
 	Server                   string // https://HOST[:PORT][/PATH]
 	CertificateAuthorityData []byte // PEM; the machine's roots when empty
-	TLSServerName            string // the server's name when it is not that of Server
+	TLSServerName            string // the name in the server's certificate when it is not that of Server
 	ProxyURL                 string // http, https or socks5; the environment's when empty
 	DisableCompression       bool
 }
 
-// Auth is one way to sign in. The zero value signs in by nothing.
+// Auth is one way to sign in. The zero value signs in anonymously.
 type Auth struct {
 	Token       string
 	Certificate *tls.Certificate
@@ -38,17 +38,17 @@ type Auth struct {
 	Password    string
 }
 
-// handshakeTime is how long a handshake may take that a person may have to
-// confirm at the device.
+// handshakeTime is the timeout of a handshake, during which the user may have to
+// touch a device.
 const handshakeTime = 90 * time.Second
 
-// TLS returns how to verify the server.
+// TLS returns the configuration that verifies the server.
 func (c *Cluster) TLS() (*tls.Config, error) {
 	cfg := &tls.Config{ServerName: c.TLSServerName, MinVersion: tls.VersionTLS12}
 	if len(c.CertificateAuthorityData) > 0 {
 		cfg.RootCAs = x509.NewCertPool()
 		if !cfg.RootCAs.AppendCertsFromPEM(c.CertificateAuthorityData) {
-			return nil, errors.New("the cluster's certificate authority is no certificate in PEM")
+			return nil, errors.New("the cluster's certificate authority is not a certificate in PEM")
 		}
 	}
 	return cfg, nil
@@ -124,7 +124,7 @@ func (a Auth) header() (string, error) {
 	return "", nil
 }
 
-// RoundTrip sends r, signed in; what signs in goes to the cluster's server alone.
+// RoundTrip sends r with the credential, to the cluster's server only.
 func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.URL.Scheme != "https" || r.URL.Host != t.host {
 		return nil, fmt.Errorf("%s is not the cluster's server", r.URL.Host)
@@ -136,7 +136,7 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return t.base.RoundTrip(r)
 }
 
-// CloseIdleConnections closes what no request uses.
+// CloseIdleConnections closes the connections that no request uses.
 func (t *Transport) CloseIdleConnections() { t.base.CloseIdleConnections() }
 
 // FromExec returns a way to sign in from an exec plugin, which it runs; see [Run].
@@ -149,7 +149,7 @@ func (c *Cluster) FromExec(ctx context.Context, e Exec, s Streams) (Auth, error)
 	if credential.ClientCertificateData != "" {
 		pair, err := tls.X509KeyPair([]byte(credential.ClientCertificateData), []byte(credential.ClientKeyData))
 		if err != nil {
-			return Auth{}, fmt.Errorf("exec plugin %s: its certificate and key do not fit: %w", e.name(), err)
+			return Auth{}, fmt.Errorf("exec plugin %s: its certificate and key do not match: %w", e.name(), err)
 		}
 		auth.Certificate = &pair
 	}
