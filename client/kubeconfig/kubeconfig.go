@@ -1,11 +1,10 @@
-// Package kubeconfig reads the files that tell Kubernetes clients which clusters
-// there are and who signs in to them, as kubectl reads them: several files may
-// count as one, paths in them are relative to the file, and of two entries with
-// one name the first file's wins.
+// Package kubeconfig reads the files that list clusters and users for Kubernetes
+// clients, as kubectl reads them: several files are merged into one, paths in them
+// are relative to the file, and of two entries with one name the first file's wins.
 //
-// Start at [Load]. The package writes nothing: that is package edit below it,
-// which the holdfast command alone imports. Files are not trusted: whoever hands
-// somebody a kubeconfig chooses what is in it.
+// Start at [Load]. The package writes nothing: package edit below it does, which
+// only the holdfast command imports. Files are not trusted: the author of a
+// kubeconfig chooses its content.
 //
 // The types are those of clientcmd.k8s.io v1 (client-go tools/clientcmd/api/v1),
 // with its names.
@@ -20,17 +19,17 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Config is what the files say together.
+// Config is the merged content of the files.
 type Config struct {
-	Files          []string // those that were read, in order
+	Files          []string // the files that were read, in order
 	CurrentContext string
-	CurrentOrigin  string // the file that says so; empty when none does
+	CurrentOrigin  string // the file that sets it; empty when none does
 	Clusters       map[string]*Cluster
 	Users          map[string]*AuthInfo
 	Contexts       map[string]*Context
 }
 
-// Cluster is how to reach a cluster.
+// Cluster describes how to reach a cluster.
 type Cluster struct {
 	Server                   string           `json:"server" yaml:"server"`
 	TLSServerName            string           `json:"tls-server-name,omitempty" yaml:"tls-server-name,omitempty"`
@@ -41,10 +40,10 @@ type Cluster struct {
 	DisableCompression       bool             `json:"disable-compression,omitempty" yaml:"disable-compression,omitempty"`
 	Extensions               []NamedExtension `json:"extensions,omitempty" yaml:"extensions,omitempty"`
 
-	Origin string `json:"-" yaml:"-"` // the file that it is from
+	Origin string `json:"-" yaml:"-"` // the file that defines it
 }
 
-// AuthInfo is how a user signs in.
+// AuthInfo describes how a user signs in.
 type AuthInfo struct {
 	ClientCertificate     string              `json:"client-certificate,omitempty" yaml:"client-certificate,omitempty"`
 	ClientCertificateData Data                `json:"client-certificate-data,omitempty" yaml:"client-certificate-data,omitempty"` // PEM
@@ -62,7 +61,7 @@ type AuthInfo struct {
 	Exec                  *ExecConfig         `json:"exec,omitempty" yaml:"exec,omitempty"`
 	Extensions            []NamedExtension    `json:"extensions,omitempty" yaml:"extensions,omitempty"`
 
-	Origin string `json:"-" yaml:"-"` // the file that it is from
+	Origin string `json:"-" yaml:"-"` // the file that defines it
 }
 
 // Context is a cluster, a user and a namespace together.
@@ -72,16 +71,16 @@ type Context struct {
 	Namespace  string           `json:"namespace,omitempty" yaml:"namespace,omitempty"`
 	Extensions []NamedExtension `json:"extensions,omitempty" yaml:"extensions,omitempty"`
 
-	Origin string `json:"-" yaml:"-"` // the file that it is from
+	Origin string `json:"-" yaml:"-"` // the file that defines it
 }
 
-// NamedExtension is data of some program's own.
+// NamedExtension is the data of another program.
 type NamedExtension struct {
 	Name      string `json:"name" yaml:"name"`
 	Extension any    `json:"extension" yaml:"extension"`
 }
 
-// AuthProviderConfig is a plugin of the kind that client-go no longer has.
+// AuthProviderConfig is a plugin of the kind that client-go no longer supports.
 type AuthProviderConfig struct {
 	Name   string            `json:"name" yaml:"name"`
 	Config map[string]string `json:"config" yaml:"config"`

@@ -34,8 +34,8 @@ func Paths(explicit string, getenv func(string) string) []string {
 	return paths
 }
 
-// Load reads the files that [Paths] gives with os.Getenv and merges them. An
-// explicit file must be there, others need not, but one of them must.
+// Load reads and merges the files that [Paths] returns for os.Getenv. An explicit
+// file must exist; of the others, at least one must.
 func Load(explicit string) (*Config, error) {
 	paths := Paths(explicit, os.Getenv)
 	config := &Config{Clusters: map[string]*Cluster{}, Users: map[string]*AuthInfo{}, Contexts: map[string]*Context{}}
@@ -71,7 +71,7 @@ func read(path string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, MaxFile+1))
 }
 
-// File is what one file says, as it stands there.
+// File is the content of one file.
 type File struct {
 	CurrentContext string          `yaml:"current-context"`
 	Clusters       []NamedCluster  `yaml:"clusters"`
@@ -101,9 +101,9 @@ type NamedContext struct {
 var yamlLine = regexp.MustCompile(`^yaml: (?:line (\d+): )?`)
 
 // Parse reads one file, YAML or JSON; name stands for it in errors, which are
-// "name:line: fault" where the line is known. Unknown words are somebody else's
-// and stay; words and names that are there twice are errors, because readers do
-// not agree which one counts. No error shows a value: it may be a secret.
+// "name:line: fault" where the line is known. Unknown words belong to other
+// programs and are ignored; repeated words and names are errors, because readers
+// disagree about which one counts. No error shows a value: it may be a secret.
 func Parse(name string, data []byte) (*File, error) {
 	if len(data) > MaxFile {
 		return nil, fmt.Errorf("%s: longer than %d bytes", name, MaxFile)
@@ -143,7 +143,7 @@ func located(name string, err error) error {
 	return fmt.Errorf("%s: %s", name, text)
 }
 
-// unique refuses two entries of one name, as clientcmd does.
+// unique rejects two entries of one name, as clientcmd does.
 func (f *File) unique() error {
 	seen := map[string]bool{}
 	twice := func(kind, name string) error {
@@ -166,7 +166,7 @@ func (f *File) unique() error {
 	return errors.Join(all...)
 }
 
-// add merges a file into the configuration. What is there stays.
+// add merges a file into the configuration. Existing entries stay.
 func (c *Config) add(path string, file *File) error {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -199,7 +199,7 @@ func (c *Config) add(path string, file *File) error {
 	return nil
 }
 
-// or stands in for an entry that has a name and nothing else.
+// or returns an empty entry for one that has only a name.
 func or[T any](entry *T) *T {
 	if entry == nil {
 		return new(T)

@@ -16,8 +16,8 @@ import (
 	"holdfast/internal/keys"
 )
 
-// MaxName is the longest name of a profile, in bytes: with [Domain] behind it, it
-// still is a DNS name, and it fits into the names of kubeconfig entries.
+// MaxName is the longest name of a profile, in bytes: followed by [Domain], it
+// is still a DNS name, and it fits into the names of kubeconfig entries.
 const MaxName = 40
 
 // The grammars of names, from RFC 1123 as Kubernetes reads it; never written to.
@@ -27,7 +27,7 @@ var (
 	signer    = regexp.MustCompile(`^[a-z0-9](?:[a-z0-9-]*[a-z0-9])?(?:\.[a-z0-9](?:[a-z0-9-]*[a-z0-9])?)+/[a-zA-Z0-9](?:[a-zA-Z0-9._:-]*[a-zA-Z0-9])?$`)
 )
 
-// The API server takes no shorter and no longer lifetimes (CSR API and
+// The shortest and the longest lifetime that the API server accepts (CSR API and
 // TokenRequest API, expirationSeconds).
 const (
 	MinLifetime = 10 * time.Minute
@@ -43,8 +43,7 @@ func CheckName(name string) error {
 	return nil
 }
 
-// Check returns an error, with one line for each fault, unless the profile could
-// be written and used.
+// Check returns an error, with one line for each fault, unless the profile is valid.
 func (p *Profile) Check() error {
 	all := []error{CheckName(p.Name)}
 	for _, f := range p.faults() {
@@ -53,7 +52,7 @@ func (p *Profile) Check() error {
 	return errors.Join(all...)
 }
 
-// fault is what is wrong with the value of a word.
+// A fault is an error in the value of a word.
 type fault struct {
 	word string
 	err  error
@@ -98,7 +97,7 @@ func within(ok bool, fact string) error {
 
 func checkKey(name string) error {
 	if name == "" {
-		return errors.New("it is missing; it wants the name of a key, or of a set of keys")
+		return errors.New("it is missing: name a key, or a set of keys")
 	}
 	return keys.CheckName(name)
 }
@@ -116,18 +115,18 @@ func checkModes(modes []string) error {
 	return nil
 }
 
-// checkServer takes what client-go would connect to over TLS. Errors do not show
-// the value: it may hold a password.
+// checkServer accepts the servers that client-go connects to over TLS. Errors do not
+// show the value: it may hold a password.
 func checkServer(server string) error {
 	if server == "" {
-		return errors.New("it is missing; it wants https://HOST:PORT")
+		return errors.New("it is missing: give https://HOST:PORT")
 	}
 	u, err := url.Parse(server)
 	switch {
 	case err != nil:
 		return errors.New("it is not a URL such as https://HOST:PORT")
 	case u.Scheme != "https":
-		return errors.New("it does not start with https://: a key signs in over TLS alone")
+		return errors.New("it does not start with https://: a key signs in over TLS only")
 	case u.User != nil:
 		return errors.New("it holds a user name")
 	case u.RawQuery != "" || u.ForceQuery || u.Fragment != "" || strings.Contains(server, "#"):
@@ -142,7 +141,7 @@ func checkHost(u *url.URL) error {
 		return fmt.Errorf("%.80q is neither a host's name nor an address", host)
 	}
 	if strings.HasSuffix(u.Host, ":") {
-		return errors.New("the port is missing behind the colon")
+		return errors.New("the port is missing after the colon")
 	}
 	if port := u.Port(); port != "" {
 		if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 {
@@ -152,11 +151,11 @@ func checkHost(u *url.URL) error {
 	return nil
 }
 
-// checkCertificates wants nothing but certificates, because a file of both
-// halves, taken for a CA by mistake, would copy a private key.
+// checkCertificates accepts only certificates: a file that also holds a private key,
+// given as the CA by mistake, would copy that key.
 func checkCertificates(text string) error {
 	if text == "" {
-		return errors.New("it is missing; it wants the certificates of the cluster's CA")
+		return errors.New("it is missing: give the certificates of the cluster's CA")
 	}
 	count := 0
 	for rest := []byte(text); ; count++ {
@@ -165,7 +164,7 @@ func checkCertificates(text string) error {
 			break
 		}
 		if block.Type != "CERTIFICATE" {
-			return fmt.Errorf("it holds a %.40s; it wants certificates alone", block.Type)
+			return fmt.Errorf("it holds a %.40s; it must hold only certificates", block.Type)
 		}
 		if _, err := x509.ParseCertificate(block.Bytes); err != nil {
 			return fmt.Errorf("certificate %d: %w", count+1, err)
@@ -181,7 +180,7 @@ func checkServerName(name string) error {
 	return fmt.Errorf("%.80q is neither a host's name nor an address", name)
 }
 
-// checkProxy takes the schemes that client-go takes (clientcmd
+// checkProxy accepts the schemes that client-go accepts (clientcmd
 // validateClusterInfo, net/http). Errors do not show the value: it may hold a
 // password.
 func checkProxy(proxy string) error {
@@ -205,7 +204,7 @@ func checkSigner(name string) error {
 	case len(name) > 571 || !signer.MatchString(name):
 		return fmt.Errorf("%.80q is not a signer's name such as example.com/people", name)
 	case name == "kubernetes.io/legacy-unknown":
-		return errors.New("no version of the API that is in use has the signer kubernetes.io/legacy-unknown")
+		return errors.New("no current version of the API has the signer kubernetes.io/legacy-unknown")
 	}
 	return nil
 }
@@ -215,17 +214,17 @@ func checkLifetime(d time.Duration) error {
 	case d == 0:
 		return nil
 	case d < MinLifetime:
-		return fmt.Errorf("%v is shorter than %v, the shortest that the API server gives", d, MinLifetime)
+		return fmt.Errorf("%v is shorter than %v, the shortest that the API server accepts", d, MinLifetime)
 	case d > MaxLifetime:
-		return fmt.Errorf("%v is longer than the API server can be asked for", d)
+		return fmt.Errorf("%v is longer than the API server accepts", d)
 	}
-	return within(d%time.Second == 0, "it is no whole number of seconds")
+	return within(d%time.Second == 0, "it is not a whole number of seconds")
 }
 
 func (p *Profile) checkToken(name string, grammar *regexp.Regexp, what string) error {
 	switch {
 	case name == "" && slices.Contains(p.Modes, ModeToken):
-		return errors.New("it is missing; mode token needs it")
+		return errors.New("it is missing: mode token needs it")
 	case name != "" && (len(name) > 253 || !grammar.MatchString(name)):
 		return fmt.Errorf("%.80q is not %s", name, what)
 	}
@@ -244,7 +243,8 @@ func checkAudiences(audiences []string) error {
 	return nil
 }
 
-// checkJitter keeps a renewal from being due at once: jitter moves it earlier.
+// checkJitter rejects a jitter with which a renewal could be due at once: jitter
+// moves renewals earlier.
 func (p *Profile) checkJitter() error {
 	fraction := p.Renewal.Fraction
 	if fraction == 0 {

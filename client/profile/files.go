@@ -37,15 +37,14 @@ func Directory(system bool) string {
 	return filepath.Join(base, "holdfast", "profiles")
 }
 
-// errNoDirectory is the fault of the path that [Directory] could not give.
+// errNoDirectory is the error for an empty directory name, see [Directory].
 var errNoDirectory = errors.New("profiles: neither XDG_CONFIG_HOME nor HOME says where they are")
 
-// Load reads every profile in a directory. A directory that is not there has
-// none. Profiles with a fault are not returned; their faults are, by name: each
+// Load reads every profile in a directory. A missing directory has none. It returns the faults of invalid profiles by name: each
 // line is "file:line: fault", or says that the file or directory is not safe
-// because somebody else than root and this uid could have written it. Files that
-// do not end in .yaml, and those that start with a dot, are no profiles. A port
-// that two profiles want is a fault of both.
+// because another user than root and this one could have written it. It ignores files
+// that do not end in .yaml or start with a dot. A port that two profiles have is a
+// fault of both.
 func Load(dir string) (profiles map[string]*Profile, faults map[string]error, err error) {
 	if dir == "" {
 		return nil, nil, errNoDirectory
@@ -75,7 +74,7 @@ func Load(dir string) (profiles map[string]*Profile, faults map[string]error, er
 	return profiles, faults, nil
 }
 
-// checkPorts takes out the profiles that want one port: whom the broker serves
+// checkPorts drops the profiles that share a port: the profile that the broker serves
 // there must not depend on the order of file names.
 func checkPorts(profiles map[string]*Profile, faults map[string]error) {
 	for name, p := range profiles {
@@ -90,8 +89,8 @@ func checkPorts(profiles map[string]*Profile, faults map[string]error) {
 	}
 }
 
-// load opens without waiting, so that a named pipe is refused rather than waited
-// for.
+// load opens without waiting, so that it rejects a named pipe instead of waiting for
+// a writer.
 func load(path, name string) (*Profile, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -126,10 +125,9 @@ func checkDirectory(dir string) error {
 	return checkOwner(dir, info)
 }
 
-// checkOwner returns an error when somebody else than root and this uid could
-// have written what is at path. Group write permission counts only for what is
-// root's, since on many systems each user's own group may write what the user
-// writes.
+// checkOwner returns an error when another user than root and this one could have
+// written the file at path. Group write permission counts only for root's files: on
+// many systems each user has a private group that may write the user's files.
 func checkOwner(path string, info fs.FileInfo) error {
 	uid, mode := info.Sys().(*syscall.Stat_t).Uid, info.Mode().Perm() // on Linux always a Stat_t
 	forbidden := fs.FileMode(0o002)
@@ -148,10 +146,10 @@ func checkOwner(path string, info fs.FileInfo) error {
 	return nil
 }
 
-// Write stores a profile in NAME.yaml, whole or not at all; the directory is made
-// when it is missing. A profile that [Profile.Check] refuses is not written. The
-// file is for this user alone (0600), but in a directory of root's it can be read
-// by those who can read the directory: the machine's broker is not root.
+// Write stores a profile in NAME.yaml, whole or not at all; it makes a
+// missing directory. It does not write a profile that [Profile.Check] rejects. Only
+// this user can read the file (0600), but in a directory of root's all who can read
+// the directory can read the file: the machine's broker is not root.
 func Write(dir string, p *Profile) error {
 	if dir == "" {
 		return errNoDirectory
@@ -175,8 +173,8 @@ func Write(dir string, p *Profile) error {
 	return syncDirectory(dir)
 }
 
-// marshal returns a file that is read back before anybody else reads it: what
-// Parse refuses must not be in the broker's directory.
+// marshal returns a profile's file, which it has parsed: a file that Parse rejects
+// must not be in the broker's directory.
 func marshal(p *Profile) ([]byte, error) {
 	var out bytes.Buffer
 	out.WriteString("# Written by holdfast; a profile of holdfast-broker.\n")
@@ -195,8 +193,8 @@ func marshal(p *Profile) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// replace puts a file in place under its name, which names either the old file or
-// the whole new one, whenever the machine stops.
+// replace replaces a file atomically: after a crash, the name has either the old file
+// or the whole new one.
 func replace(dir, name string, data []byte) error {
 	f, err := os.CreateTemp(dir, "."+name+".*.new") // mode 0600
 	if err != nil {
@@ -208,12 +206,12 @@ func replace(dir, name string, data []byte) error {
 		err = os.Rename(f.Name(), filepath.Join(dir, name+extension))
 	}
 	if err != nil {
-		os.Remove(f.Name()) // best effort: the name starts with a dot, nobody reads it
+		os.Remove(f.Name()) // best effort: the name starts with a dot, so it is ignored
 	}
 	return err
 }
 
-// shareAs lets those read a file of root's who can read its directory.
+// shareAs makes a file of root's readable by all who can read its directory.
 func shareAs(f *os.File, dir string) error {
 	info, err := os.Stat(dir)
 	if err != nil {
@@ -226,7 +224,7 @@ func shareAs(f *os.File, dir string) error {
 	return errors.Join(f.Chown(-1, int(owner.Gid)), f.Chmod(0o600|info.Mode().Perm()&0o044))
 }
 
-// Remove removes a profile. One that is not there is an error, [fs.ErrNotExist].
+// Remove removes a profile. For a missing one the error is [fs.ErrNotExist].
 func Remove(dir, name string) error {
 	if dir == "" {
 		return errNoDirectory

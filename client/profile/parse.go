@@ -13,8 +13,8 @@ import (
 const MaxFile = strictyaml.MaxFile
 
 // Parse reads one profile strictly: unknown and repeated words, wrong types and
-// values that cannot work are errors, all of them joined, each as
-// "NAME.yaml:line: fault". Words that are left out get their defaults.
+// invalid values are errors, all of them joined, each as "NAME.yaml:line: fault".
+// Omitted words get their defaults.
 func Parse(name string, data []byte) (*Profile, error) {
 	return parse(name+extension, name, data)
 }
@@ -76,9 +76,9 @@ func (r *reader) profile(p *Profile) take {
 	})
 }
 
-// check adds what the values say, each fault on the line of its word, or of its
-// section when the word is missing. A word whose value could not be read has its
-// fault already.
+// check records the faults of the values, each on the line of its word, or of its
+// section when the word is missing. A word whose value could not be read has a fault
+// already.
 func (r *reader) check(p *Profile) {
 	for _, f := range p.faults() {
 		section, _, _ := strings.Cut(f.word, ".")
@@ -98,8 +98,8 @@ const (
 	DefaultFraction      = 0.7
 )
 
-// complete gives what is left out its default. What depends on whose key it is
-// (the signer, the lifetime of certificates) stays empty.
+// complete sets the defaults of omitted words. Those that depend on the owner of the
+// key (the signer, the lifetime of certificates) stay empty.
 func (p *Profile) complete() {
 	if len(p.Modes) == 0 {
 		p.Modes = []string{ModeProxy}

@@ -1,11 +1,11 @@
 // Package profile reads and writes the broker's profiles: one YAML file for each
 // cluster that a key signs in to, named NAME.yaml after the profile. A profile
-// says which cluster, which key, and what may be asked for; a kubeconfig that
-// names a profile says nothing that the broker believes.
+// names a cluster, a key, and the modes that may be requested; the broker does not
+// trust the cluster that a kubeconfig names beside the profile.
 //
-// Start at [Load] and [Write]. A profile's file may be written by nobody else
-// than root and the broker's own user, since it decides which server a key signs
-// in to; it holds no secret, unless its proxy-url has a password.
+// Start at [Load] and [Write]. Only root and the broker's own user may be able
+// to write a profile's file, because it decides which server a key signs in to. It
+// holds no secret, unless its proxy-url has a password.
 package profile
 
 import "time"
@@ -20,13 +20,12 @@ const (
 // Domain is the parent of the names by which the loopback proxy knows profiles.
 const Domain = "holdfast.internal"
 
-// Profile is one cluster and the key that signs in to it. One that comes from
-// [Parse] or [Load] is complete: what its file leaves out has the value that
-// stands below.
+// Profile is one cluster and the key that signs in to it. [Parse] and [Load] return
+// complete profiles: a word that the file omits has the default given below.
 type Profile struct {
 	Name    string   `yaml:"-"`       // the file's name: a DNS label (RFC 1123) of at most MaxName bytes
 	Key     string   `yaml:"key"`     // the agent's key, or set of keys
-	Modes   []string `yaml:"modes"`   // what may be asked for; proxy alone when not given
+	Modes   []string `yaml:"modes"`   // the modes that may be requested; proxy when not given
 	Cluster Cluster  `yaml:"cluster"` //
 
 	Proxy       Proxy       `yaml:"proxy,omitempty"`
@@ -44,7 +43,7 @@ type Cluster struct {
 	DisableCompression       bool   `yaml:"disable-compression,omitempty"`
 }
 
-// Proxy is how the loopback proxy serves the profile.
+// Proxy configures how the loopback proxy serves the profile.
 type Proxy struct {
 	Port        int           `yaml:"port,omitempty"`         // a port of its own, for clients that send no SNI; 0 for none
 	NoPool      bool          `yaml:"no-pool,omitempty"`      // a handshake, hence a signature, for each request
@@ -52,13 +51,13 @@ type Proxy struct {
 	MaxAge      time.Duration `yaml:"max-age,omitempty"`      // of upstream connections; 1h when not given
 }
 
-// Certificate is how mode certificate asks for certificates.
+// Certificate configures the certificates that mode certificate requests.
 type Certificate struct {
 	SignerName string        `yaml:"signer-name,omitempty"` // kubernetes.io/kube-apiserver-client-kubelet for nodes when not given; nothing for people
 	Lifetime   time.Duration `yaml:"lifetime,omitempty"`    // 24h for nodes and 10m for people when not given
 }
 
-// Token is how mode token asks for tokens.
+// Token configures the tokens that mode token requests.
 type Token struct {
 	Namespace      string        `yaml:"namespace,omitempty"`
 	ServiceAccount string        `yaml:"service-account,omitempty"`
@@ -66,20 +65,20 @@ type Token struct {
 	Lifetime       time.Duration `yaml:"lifetime,omitempty"`  // 10m when not given
 }
 
-// Renewal is how the certificate of the profile's key is renewed.
+// Renewal configures the renewal of the certificate of the profile's key.
 type Renewal struct {
 	SignerName string        `yaml:"signer-name,omitempty"` // of the CSR; that of the enrolment
-	Lifetime   time.Duration `yaml:"lifetime,omitempty"`    // asked for; the signer's own when 0
+	Lifetime   time.Duration `yaml:"lifetime,omitempty"`    // requested; the signer's own when 0
 	Fraction   float64       `yaml:"fraction,omitempty"`    // of the lifetime after which to renew; 0.7 when 0
 	Jitter     float64       `yaml:"jitter,omitempty"`      // at most this fraction of the lifetime earlier; 0 is none
-	NewKey     bool          `yaml:"new-key,omitempty"`     // a new generation of the key each time
+	NewKey     bool          `yaml:"new-key,omitempty"`     // make a new generation of the key each time
 }
 
 // ServerName is the name by which the loopback proxy knows the profile.
 func (p *Profile) ServerName() string { return p.Name + "." + Domain }
 
-// Node reports whether a certificate's common name is a node's: only these have
-// an approver in every cluster.
+// Node reports whether a certificate's common name is a node's: only requests of
+// nodes have an approver in every cluster.
 func Node(commonName string) bool {
 	return len(commonName) > len("system:node:") && commonName[:len("system:node:")] == "system:node:"
 }

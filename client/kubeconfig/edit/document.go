@@ -22,7 +22,7 @@ type document struct {
 	file  *kubeconfig.File
 }
 
-// parse refuses what makes positions of the YAML library and of the text differ:
+// parse rejects a text in which positions of the YAML library and of the text differ:
 // several documents, byte order marks, and the line ends that only YAML 1.1 knows.
 func parse(data []byte) (*document, error) {
 	file, err := kubeconfig.Parse("kubeconfig", data)
@@ -43,7 +43,7 @@ func parse(data []byte) (*document, error) {
 	}
 	root := node.Content[0]
 	if root.Kind != yaml.MappingNode {
-		return nil, fmt.Errorf("%w: it is no kubeconfig", ErrLayout)
+		return nil, fmt.Errorf("%w: it is not a kubeconfig", ErrLayout)
 	}
 	d := &document{data: data, lines: []int{0}, root: root, file: file}
 	for i, b := range data {
@@ -83,7 +83,7 @@ func (d *document) after(n int) int {
 	return len(d.data)
 }
 
-// ending is how lines end here.
+// ending returns the line end of the text.
 func (d *document) ending() string {
 	if bytes.Contains(d.data, []byte("\r\n")) {
 		return "\r\n"
@@ -91,8 +91,8 @@ func (d *document) ending() string {
 	return "\n"
 }
 
-// entry returns the key and value of a word of a mapping. Merged mappings are not
-// looked into: what they hold stands somewhere else.
+// entry returns the key and value of a word of a mapping. It does not
+// look into merged mappings, whose content is elsewhere in the text.
 func (d *document) entry(mapping *yaml.Node, word string) (key, value *yaml.Node) {
 	if mapping == nil || mapping.Kind != yaml.MappingNode {
 		return nil, nil
@@ -133,7 +133,7 @@ func (d *document) contextWord(context, word string) *yaml.Node {
 
 func (d *document) current() string { return d.file.CurrentContext }
 
-// record returns what Add left in the user of this name, or nil.
+// record returns the record that Add stored in the user of this name, or nil.
 func (d *document) record(name string) *Record {
 	for _, u := range d.file.Users {
 		if u.Name == name && u.AuthInfo != nil {
@@ -145,14 +145,14 @@ func (d *document) record(name string) *Record {
 
 func (d *document) ours(name string) bool { return d.record(name) != nil }
 
-// meaning returns what a text says, whatever its layout.
+// meaning returns the content of a text without its layout.
 func meaning(data []byte) (map[string]any, error) {
 	var said map[string]any
 	err := yaml.Unmarshal(data, &said)
 	return said, err
 }
 
-// generic returns what an entry says in the types of [meaning].
+// generic returns the content of an entry in the types of [meaning].
 func generic(entry any) (map[string]any, error) {
 	text, err := yaml.Marshal(entry)
 	if err != nil {

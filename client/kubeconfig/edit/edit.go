@@ -1,12 +1,11 @@
-// Package edit changes kubeconfig files and leaves alone what it does not
-// change: comments, order, anchors, layout and words that it does not know stay
-// byte for byte, because it writes into the text rather than writing the file
-// anew.
+// Package edit changes kubeconfig files and keeps the rest of the text: comments,
+// order, anchors, layout and unknown words stay byte for byte, because it edits the
+// text instead of writing a new file.
 //
-// Start at [Add] and [Remove], which work on the text, and [File], which puts the
-// result in place of a file. What Add did, Remove takes back byte for byte; Add
-// tries that, and that the file then says what it is to say, before it returns,
-// and refuses a layout with which it does not work.
+// Start at [Add] and [Remove], which work on the text, and [File], which replaces a
+// file with the result. Remove undoes Add byte for byte. Before it returns, Add
+// checks that, and the content of the result, and rejects a layout that it cannot
+// edit.
 //
 // Only the holdfast command's kubeconfig commands import this package.
 package edit
@@ -24,20 +23,19 @@ import (
 	"holdfast/client/kubeconfig"
 )
 
-// ErrLayout is in the chain of errors about files whose layout cannot be edited.
-// They can after `kubectl config view --raw --flatten` has written them anew.
+// ErrLayout is in the chain of errors about files whose layout cannot be edited. The
+// output of `kubectl config view --raw --flatten` can be.
 var ErrLayout = errors.New("the layout of the file cannot be edited without touching the rest of it")
 
-// Extension is the name of the extension, in a user's entry, that says that the
-// entry is ours, and what Remove puts back.
+// Extension is the name of the extension that marks a user's entry as ours and holds
+// the text that Remove restores.
 const Extension = "holdfast"
 
-// Record is what the extension holds.
+// Record is the content of the extension.
 type Record struct {
 	Profile string `yaml:"profile" json:"profile"`
 	Context string `yaml:"context" json:"context"` // the context that the entries were made from
-	// What stood in the text where something else stands now; empty when nothing
-	// was replaced.
+	// The replaced texts; empty where nothing was replaced.
 	Cluster        string            `yaml:"cluster,omitempty" json:"cluster,omitempty"`
 	User           string            `yaml:"user,omitempty" json:"user,omitempty"`
 	CurrentContext string            `yaml:"current-context,omitempty" json:"current-context,omitempty"`
@@ -61,23 +59,22 @@ func RecordOf(user *kubeconfig.AuthInfo) *Record {
 	return nil
 }
 
-// Entry is what Add puts in: a cluster, a user and, unless it replaces those of
-// an existing context, a context, all of one name.
+// Entry is the cluster and the user that Add adds and, unless they replace those of an
+// existing context, a context, all of one name.
 type Entry struct {
 	Name      string
 	Profile   string
 	Context   string // the existing context
 	Namespace string // of the new context
-	Replace   bool   // have the existing context use them, and make no new one
+	Replace   bool   // change the existing context instead of adding one
 	Use       bool   // make the context the current one
 	Cluster   kubeconfig.Cluster
 	User      kubeconfig.AuthInfo
 }
 
-// Add returns the text with an entry. An entry of ours with this name is taken
-// out first, so that adding again changes it; one that is not ours is an error.
-// Anything that cannot be taken back byte for byte is an error too, with
-// [ErrLayout] in its chain.
+// Add returns the text with an entry. It first removes an entry of ours with this
+// name, so that adding again changes it; one that is not ours is an error. A change
+// that cannot be undone byte for byte is an error too, with [ErrLayout] in its chain.
 func Add(data []byte, e *Entry) ([]byte, error) {
 	doc, err := parse(data)
 	if err != nil {
@@ -100,10 +97,10 @@ func Add(data []byte, e *Entry) ([]byte, error) {
 	}
 	restored, err := Remove(edited, e.Name)
 	if err != nil {
-		return nil, fmt.Errorf("%w: taking it back: %w", ErrLayout, err)
+		return nil, fmt.Errorf("%w: undoing the change: %w", ErrLayout, err)
 	}
 	if !bytes.Equal(restored, data) {
-		return nil, fmt.Errorf("%w: taking it back would not give the same bytes", ErrLayout)
+		return nil, fmt.Errorf("%w: undoing the change would not restore the same bytes", ErrLayout)
 	}
 	return edited, nil
 }
@@ -111,7 +108,7 @@ func Add(data []byte, e *Entry) ([]byte, error) {
 // lists are the words of the lists of entries; never written to.
 var lists = [...]string{"clusters", "users", "contexts"}
 
-// vacant returns an error when somebody else's entry has the name already.
+// vacant returns an error when an entry that is not ours has the name already.
 func (d *document) vacant(e *Entry) error {
 	for _, list := range lists {
 		if d.item(list, e.Name) != nil && (list != "contexts" || !e.Replace) {
@@ -180,8 +177,8 @@ func (d *document) add(e *Entry) ([]byte, error) {
 	return edited, d.saysAlso(edited, e, entries, context)
 }
 
-// saysAlso returns an error unless the edited text says what the document says
-// and what was added to it, and nothing else.
+// saysAlso returns an error unless the edited text has the content of the document
+// and of the added entries, and nothing else.
 func (d *document) saysAlso(edited []byte, e *Entry, entries []insertion, context string) error {
 	got, err := meaning(edited)
 	if err != nil {
@@ -211,7 +208,7 @@ func (d *document) saysAlso(edited []byte, e *Entry, entries []insertion, contex
 		want["current-context"] = context
 	}
 	if !reflect.DeepEqual(got, want) {
-		return fmt.Errorf("%w: the result would not say what it is to say", ErrLayout)
+		return fmt.Errorf("%w: the result would have another content", ErrLayout)
 	}
 	return nil
 }

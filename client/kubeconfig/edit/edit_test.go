@@ -258,7 +258,7 @@ func TestAddRefuses(t *testing.T) {
 		{"no current context to use", "current-context: kind\n", "", "current-context is missing", func(e *Entry) { e.Use = true }, true},
 		{
 			"a context that stands for two", "namespace: tools\n    name: kind\n", "namespace: tools\n    name: kind\n  - {name: two, context: *c}\n",
-			"would not say what it is to say", func(e *Entry) { e.Replace = true }, true,
+			"would have another content", func(e *Entry) { e.Replace = true }, true,
 		},
 		{"list", person, "- a\n", "", nil, false},
 		{"nothing", person, "", "", nil, false},

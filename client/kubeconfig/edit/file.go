@@ -17,13 +17,14 @@ import (
 // ErrLocked is in the chain of errors about files that another program edits.
 var ErrLocked = errors.New("another program is editing it")
 
-// pollLock is how often a lock is tried again: programs hold it for milliseconds.
+// pollLock is the time between two tries to lock: programs hold a lock for
+// milliseconds.
 const pollLock = 20 * time.Millisecond
 
-// File replaces the text of the file at path with what change returns for it,
-// whole or not at all. Owner and mode stay, a symbolic link is followed, and a
-// text that change leaves as it is is not written. It holds the lock that kubectl
-// config takes (PATH.lock, made with O_EXCL) and waits for it until ctx ends.
+// File replaces the text of the file at path with the result of change, whole or not
+// at all. It keeps owner and mode, follows a symbolic link, and does not write an
+// unchanged text. It holds the lock of kubectl config (PATH.lock, made with O_EXCL),
+// for which it waits until ctx ends.
 func File(ctx context.Context, path string, change func([]byte) ([]byte, error)) error {
 	target, err := filepath.EvalSymlinks(path)
 	if err != nil {
@@ -33,7 +34,7 @@ func File(ctx context.Context, path string, change func([]byte) ([]byte, error))
 	if err != nil {
 		return err
 	}
-	// Whoever edits the file by its other name has to wait as well.
+	// Both names are locked: another program may edit the file by either.
 	unlock, err := lock(ctx, slices.Compact([]string{filepath.Join(dir, filepath.Base(path)), filepath.Clean(target)}))
 	if err != nil {
 		return err
@@ -65,7 +66,7 @@ func lock(ctx context.Context, paths []string) (unlock func(), err error) {
 	var made []string
 	unlock = func() {
 		for _, name := range made {
-			os.Remove(name) // nothing can be done about a lock that stays
+			os.Remove(name) // best effort
 		}
 	}
 	for _, path := range paths {
@@ -81,7 +82,7 @@ func lock(ctx context.Context, paths []string) (unlock func(), err error) {
 
 func lockOne(ctx context.Context, name string) error {
 	for {
-		// Mode 0, as client-go's: nobody reads it.
+		// Mode 0, as client-go's: no program reads it.
 		f, err := os.OpenFile(name, os.O_CREATE|os.O_EXCL, 0)
 		if err == nil {
 			return f.Close()
@@ -91,7 +92,7 @@ func lockOne(ctx context.Context, name string) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("%w: %s is there", ErrLocked, name)
+			return fmt.Errorf("%w: %s exists", ErrLocked, name)
 		case <-time.After(pollLock):
 		}
 	}
@@ -120,7 +121,7 @@ func replace(path string, info fs.FileInfo, text []byte) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// own gives a file its owner, which only root can do when it is somebody else.
+// own sets the owner of a file, which only root can change.
 func own(f *os.File, owner *syscall.Stat_t) error {
 	info, err := f.Stat()
 	if err != nil {

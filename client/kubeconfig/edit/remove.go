@@ -8,8 +8,8 @@ import (
 	"holdfast/client/kubeconfig"
 )
 
-// Remove returns the text without the entry that Add put in under name, and with
-// what stood in its place. A current context that somebody has chosen since stays.
+// Remove returns the text without the entry that Add added under name, and with the
+// text that it replaced. A current context that was chosen since stays.
 func Remove(data []byte, name string) ([]byte, error) {
 	d, err := parse(data)
 	if err != nil {
@@ -26,7 +26,7 @@ func Remove(data []byte, name string) ([]byte, error) {
 		for word, raw := range map[string]string{"cluster": record.Cluster, "user": record.User} {
 			node := d.contextWord(context, word)
 			if node == nil || node.Value != name {
-				continue // somebody has changed it since, or the context is gone
+				continue // it was changed since, or the context is gone
 			}
 			s, err := d.replace(node, raw, word)
 			if err != nil {
@@ -65,12 +65,12 @@ func Remove(data []byte, name string) ([]byte, error) {
 	}
 	after, err := rest(restored, name, record.Context)
 	if err != nil || !reflect.DeepEqual(before, after) {
-		return nil, fmt.Errorf("%w: the rest would not say what it says now", ErrLayout)
+		return nil, fmt.Errorf("%w: the content of the rest would change", ErrLayout)
 	}
 	return restored, nil
 }
 
-// rest returns what a text says besides what Add and Remove change.
+// rest returns the content of a text without the parts that Add and Remove change.
 func rest(data []byte, name, context string) (map[string]any, error) {
 	said, err := meaning(data)
 	if err != nil {

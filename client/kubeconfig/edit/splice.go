@@ -12,7 +12,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// splice puts new text in the place of the text from one offset to another.
+// splice replaces the text between two offsets.
 type splice struct {
 	from, to int
 	text     string
@@ -35,8 +35,8 @@ func (d *document) apply(all []splice) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// insertion is an entry that a list is to begin with: there, no end of another
-// entry has to be found.
+// insertion is a new first entry of a list: at the beginning, no end of another entry
+// has to be found.
 type insertion struct {
 	list string
 	item any
@@ -115,8 +115,8 @@ func flow(item any) (string, error) {
 	return strings.TrimSuffix(out.String(), "\n"), nil
 }
 
-// nothing returns how the file writes that it has none of a list, when it does so
-// with a word such as null.
+// nothing returns the word, such as null, that the file has in place of an empty
+// list.
 func (d *document) nothing(list string) (raw string, written bool) {
 	value := d.word(d.root, list)
 	if value == nil || value.Kind != yaml.ScalarNode || value.Tag != "!!null" || value.Value == "" {
@@ -125,8 +125,8 @@ func (d *document) nothing(list string) (raw string, written bool) {
 	return value.Value, true
 }
 
-// delete takes an entry out of a list; nothing is how the file wrote that it had
-// none, when it did.
+// delete removes an entry from a list; nothing is the word that the file had in place
+// of the empty list, if any.
 func (d *document) delete(list, name, nothing string) (splice, error) {
 	values, item := d.word(d.root, list), d.item(list, name)
 	if values.Style&yaml.FlowStyle != 0 {
@@ -152,7 +152,7 @@ func (d *document) delete(list, name, nothing string) (splice, error) {
 	}
 	s := splice{d.lines[first-1], d.after(last), ""}
 	if s.to == len(d.data) && !bytes.HasSuffix(d.data, []byte("\n")) {
-		s.from -= len(d.ending()) // the entry was put behind a line that did not end
+		s.from -= len(d.ending()) // the entry follows a line that had no line end
 	}
 	if s.from < 0 {
 		return splice{}, fmt.Errorf("%w: %s", ErrLayout, list)
@@ -160,7 +160,7 @@ func (d *document) delete(list, name, nothing string) (splice, error) {
 	return s, nil
 }
 
-// deleteFlow takes an entry out that is written as JSON.
+// deleteFlow removes an entry that is written as JSON.
 func (d *document) deleteFlow(list string, values, item *yaml.Node, nothing string) (splice, error) {
 	unable := fmt.Errorf("%w: %s", ErrLayout, list)
 	from, ok := d.offset(item)
@@ -170,7 +170,7 @@ func (d *document) deleteFlow(list string, values, item *yaml.Node, nothing stri
 	decoder := json.NewDecoder(bytes.NewReader(d.data[from:]))
 	var skipped json.RawMessage
 	if err := decoder.Decode(&skipped); err != nil {
-		return splice{}, unable // somebody has written it anew, not as JSON
+		return splice{}, unable // it was rewritten, not as JSON
 	}
 	to := from + int(decoder.InputOffset())
 	start, ok := d.offset(values)
@@ -192,8 +192,8 @@ func (d *document) deleteFlow(list string, values, item *yaml.Node, nothing stri
 	return splice{from, to, ""}, nil
 }
 
-// span returns where a scalar begins and ends. Only those of one line that carry
-// no anchor and no tag have an end that can be told.
+// span returns where a scalar begins and ends. The end is known only for
+// scalars of one line without an anchor and a tag.
 func (d *document) span(node *yaml.Node) (from, to int, ok bool) {
 	if node == nil || node.Kind != yaml.ScalarNode || node.Anchor != "" || node.Style&yaml.TaggedStyle != 0 {
 		return 0, 0, false
@@ -221,7 +221,7 @@ var (
 	singleQuoted = regexp.MustCompile(`^'(?:[^']|'')*'`)
 )
 
-// replace puts raw text in the place of a scalar.
+// replace replaces a scalar with raw text.
 func (d *document) replace(node *yaml.Node, raw, word string) (splice, error) {
 	from, to, ok := d.span(node)
 	if !ok {
@@ -230,11 +230,11 @@ func (d *document) replace(node *yaml.Node, raw, word string) (splice, error) {
 	return splice{from, to, raw}, nil
 }
 
-// plain is what needs no quotes, in block and in flow style.
+// plain matches values that need no quotes, in block and in flow style.
 var plain = regexp.MustCompile(`^[a-zA-Z][a-zA-Z0-9._@/-]*$`)
 
-// rewrite puts another value in the place of a scalar, with quotes where the old
-// one had double quotes, as JSON needs them, and stores what stood there in raw.
+// rewrite replaces a scalar with another value and stores the old text in raw. It
+// keeps double quotes, which JSON needs.
 func (d *document) rewrite(node *yaml.Node, value, word string, raw *string) (splice, error) {
 	s, err := d.replace(node, "", word)
 	if err != nil {
