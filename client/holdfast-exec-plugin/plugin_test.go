@@ -278,7 +278,7 @@ func TestUnsafe(t *testing.T) {
 		t.Fatal(err)
 	}
 	code, stdout, stderr := plugin(info, "--profile", "p", "--socket", b.socket)
-	if code != exitUnreachable || stdout != "" || !strings.Contains(stderr, "can be written by others") || len(b.asked) != 0 {
+	if code != exitUnreachable || stdout != "" || !strings.Contains(stderr, "can be written by other users") || len(b.asked) != 0 {
 		t.Errorf("exit %d, %q, %q, %d calls", code, stdout, stderr, len(b.asked))
 	}
 }

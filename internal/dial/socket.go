@@ -1,9 +1,9 @@
-// Package dial finds the Unix socket of a holdfast service and connects to it
-// only where nobody but this user or root can answer.
+// Package dial finds the Unix socket of a holdfast service and connects to it only
+// where no other user than this one and root can answer.
 //
 // Start at [Service.Paths] and [Service.Connect].
 //
-// It trusts whatever runs as this user, and root: those could do as much in other
+// It trusts root and every program of this user: those have the same power in other
 // ways.
 package dial
 
@@ -27,14 +27,14 @@ type Service struct {
 	Variable string // the environment variable that names another socket
 }
 
-// Agent is the holder of the keys.
+// Agent is the service that holds the keys.
 func Agent() Service { return Service{Name: "agent", Variable: "HOLDFAST_SOCKET"} }
 
-// Broker is the network half.
+// Broker is the service that speaks to clusters.
 func Broker() Service { return Service{Name: "broker", Variable: "HOLDFAST_BROKER_SOCKET"} }
 
-// Paths returns where the service is looked for, in order: the path in its
-// variable and no other when that is set; else its socket in
+// Paths returns the places to look for the socket, in order: only the path in its
+// variable when that is set; else its socket in
 // $XDG_RUNTIME_DIR/holdfast, or in /run/user/UID/holdfast where that is not
 // set, then in /run/holdfast.
 func (s Service) Paths() []string {
@@ -42,7 +42,7 @@ func (s Service) Paths() []string {
 		return []string{path}
 	}
 	runtime := os.Getenv("XDG_RUNTIME_DIR")
-	if !filepath.IsAbs(runtime) { // unset, or not to be used (XDG Base Directory Specification)
+	if !filepath.IsAbs(runtime) { // unset, or relative, which the XDG Base Directory Specification forbids
 		runtime = filepath.Join("/run/user", strconv.Itoa(os.Getuid()))
 	}
 	return []string{
@@ -51,8 +51,8 @@ func (s Service) Paths() []string {
 	}
 }
 
-// Path returns the first of Paths that exists, or the first one, so that an error
-// names the place where a user's own should be.
+// Path returns the first of Paths that exists, or else the first, so that an error
+// names the place of the user's own service.
 func (s Service) Path() string {
 	paths := s.Paths()
 	for _, path := range paths {
@@ -63,8 +63,8 @@ func (s Service) Path() string {
 	return paths[0]
 }
 
-// Connect checks the directory of the socket at path, connects, and checks who
-// listens. The error is an [*UnreachableError], or ctx's own.
+// Connect checks the directory of the socket at path, connects, and checks the user
+// that listens. The error is an [*UnreachableError], or ctx's own.
 func (s Service) Connect(ctx context.Context, path string) (*varlink.Conn, error) {
 	if err := s.checkDirectory(path); err != nil {
 		return nil, err
@@ -84,8 +84,8 @@ func (s Service) Connect(ctx context.Context, path string) (*varlink.Conn, error
 	return varlink.NewConn(conn), nil
 }
 
-// An UnreachableError says that there is nobody to ask: nobody listens, the socket
-// is not safe to use, or the connection was lost.
+// An UnreachableError says that the service cannot be reached: no program listens,
+// the socket is not safe to use, or the connection was lost.
 type UnreachableError struct {
 	Socket string // the path that was tried
 	Reason string // one fact, lower case, no full stop
@@ -100,12 +100,12 @@ func (e *UnreachableError) Error() string { return e.Reason }
 // Unwrap returns the cause.
 func (e *UnreachableError) Unwrap() error { return e.Err }
 
-// trusted reports whether uid may stand between this process and a service: this
-// user, who could do as much in other ways, and root.
+// trusted reports whether uid may own a service's socket: this user and root, which
+// have the same power in other ways.
 func trusted(uid uint32) bool { return uid == 0 || int(uid) == os.Getuid() }
 
-// checkDirectory fails when anybody else could put a socket of their own at
-// path, and so be sent a PIN or give out a false key.
+// checkDirectory fails when another user could put a socket at path, and so receive a
+// PIN or present a false key.
 func (s Service) checkDirectory(path string) error {
 	dir := filepath.Dir(path)
 	info, err := os.Stat(dir)
@@ -119,23 +119,23 @@ func (s Service) checkDirectory(path string) error {
 	if !trusted(stat.Uid) {
 		return &UnreachableError{
 			Socket: path,
-			Reason: fmt.Sprintf("%s belongs to uid %d, who could answer in the %s's place", dir, stat.Uid, s.Name),
-			Hint:   "name a socket in a directory of your own or of root's, with " + s.Variable,
+			Reason: fmt.Sprintf("%s belongs to uid %d, which could answer in the %s's place", dir, stat.Uid, s.Name),
+			Hint:   "name a socket in a directory of your own or of root's with " + s.Variable,
 		}
 	}
 	if info.Mode().Perm()&0o022 != 0 {
 		return &UnreachableError{
 			Socket: path,
-			Reason: fmt.Sprintf("%s can be written by others (mode %04o), who could answer in the %s's place", dir, info.Mode().Perm(), s.Name),
+			Reason: fmt.Sprintf("%s can be written by other users (mode %04o), which could answer in the %s's place", dir, info.Mode().Perm(), s.Name),
 			Hint:   "chmod go-w " + dir,
 		}
 	}
 	return nil
 }
 
-// checkListener looks at who really listens: a directory further up could have
-// been replaced between the check and the connection. Under socket activation
-// that is systemd: root, or this user.
+// checkListener checks the user that listens: a parent directory could have been
+// replaced between the check and the connection. With socket activation that user is
+// systemd's: root, or this user.
 func (s Service) checkListener(conn *net.UnixConn, path string) error {
 	raw, err := conn.SyscallConn()
 	if err != nil {
@@ -153,13 +153,13 @@ func (s Service) checkListener(conn *net.UnixConn, path string) error {
 		return &UnreachableError{
 			Socket: path,
 			Reason: fmt.Sprintf("uid %d listens at %s, which is neither you nor root", cred.Uid, path),
-			Hint:   "find out who runs there before you use that socket",
+			Hint:   "find out which program listens there before you use that socket",
 		}
 	}
 	return nil
 }
 
-// dialError explains why nothing could be reached at path.
+// dialError returns the error for a connection to path that failed.
 func (s Service) dialError(path string, err error) error {
 	e := &UnreachableError{Socket: path, Err: err}
 	switch {

@@ -1,6 +1,6 @@
-// Package fault is how a failure is told: its [Kind], one fact, and the next step.
-// Start at [Error]. The agent, the broker, the device backends and every client
-// share it; [Interface] carries it over a socket.
+// Package fault describes a failure: its [Kind], one fact, and the next step. Start at
+// [Error]. The agent, the broker, the device backends and every client share it;
+// [Interface] translates it for a socket.
 //
 // It depends on the standard library alone, without cryptography, so that the
 // smallest programs can use it.
@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// A Kind says what went wrong in one of the few ways that a caller can act on.
-// The list crosses the wire: it is append-only.
+// A Kind is a class of failure that a caller can act on. The list crosses the wire:
+// it is append-only.
 type Kind string
 
 // The kinds of failure.
@@ -23,21 +23,21 @@ const (
 	NotFound        Kind = "not-found"        // an object other than a key is missing
 	Busy            Kind = "busy"             // the queue or the device is full; RetryAfter says when to try again
 	Deadline        Kind = "deadline"         // the device did not answer in time
-	PINRequired     Kind = "pin-required"     // the key wants a PIN that the agent does not have
-	PINBlocked      Kind = "pin-blocked"      // no more PIN tries are left, or the rest are not ours to spend
-	TouchTimeout    Kind = "touch-timeout"    // nobody touched the device
+	PINRequired     Kind = "pin-required"     // the key needs a PIN that the agent does not have
+	PINBlocked      Kind = "pin-blocked"      // no PIN tries are left, or the rest are reserved for the user
+	TouchTimeout    Kind = "touch-timeout"    // the device was not touched in time
 	DeviceAbsent    Kind = "device-absent"    // there is no such device now
 	DeviceLocked    Kind = "device-locked"    // dictionary-attack lockout; RetryAfter says until when
 	DeviceWedged    Kind = "device-wedged"    // the device accepts commands and does not answer
-	DeviceFailed    Kind = "device-failed"    // the device says that it failed
+	DeviceFailed    Kind = "device-failed"    // the device reports a failure
 	IdentityChanged Kind = "identity-changed" // the device was cleared or is another one
-	KeyLost         Kind = "key-lost"         // the device no longer takes this key
+	KeyLost         Kind = "key-lost"         // the device no longer accepts this key
 	KeyMismatch     Kind = "key-mismatch"     // a signature does not verify under the recorded public key
 	Unsupported     Kind = "unsupported"      // this agent or device cannot do it
 	Internal        Kind = "internal"         // a defect or a failing disk
 
-	// ConfirmationRequired: the key wants a person's yes, which was not given, or
-	// there is nowhere to ask for it.
+	// ConfirmationRequired: the key needs the user's confirmation, which was not given
+	// or cannot be requested.
 	ConfirmationRequired Kind = "confirmation-required"
 )
 

@@ -48,7 +48,7 @@ func (i Interface) KindOf(errorName string) (Kind, bool) {
 }
 
 // FromError returns the varlink error for err. Its cause stays on this side; an
-// error that is no [Error] crosses as Internal without its text.
+// error without an [Error] in its chain crosses as Internal without its text.
 func (i Interface) FromError(err error) (name string, p Parameters) {
 	e, ok := AsError(err)
 	if !ok {
