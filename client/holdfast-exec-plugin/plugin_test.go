@@ -151,7 +151,7 @@ func TestUnauthorized(t *testing.T) {
 	}
 }
 
-// Whatever goes wrong: one line on stderr, nothing on stdout, the right exit code.
+// Every error writes one line to stderr and nothing to stdout, and has its exit code.
 func TestErrors(t *testing.T) {
 	broker := func(kind, message, hint string) error {
 		parameters, _ := json.Marshal(map[string]string{"message": message, "hint": hint})
@@ -270,8 +270,8 @@ func TestAbsent(t *testing.T) {
 	}
 }
 
-// A socket that somebody else could have put there is not asked, and not tried
-// twice.
+// The plugin does not connect to a socket that another user could have put there, and
+// does not retry.
 func TestUnsafe(t *testing.T) {
 	b := answering(t, "", give)
 	if err := os.Chmod(filepath.Dir(b.socket), 0o777); err != nil {
@@ -283,7 +283,8 @@ func TestUnsafe(t *testing.T) {
 	}
 }
 
-// What the broker waits for is told, once for each thing, and gives it more time.
+// The plugin reports each thing that the broker waits for once, and extends its
+// timeout.
 func TestWaiting(t *testing.T) {
 	b := answering(t, "", func(call *varlink.Call, _ int64) error {
 		for _, what := range []string{"a touch", "a touch", "approval of csr-1"} {

@@ -74,8 +74,8 @@ func TestEnvironment(t *testing.T) {
 	}
 }
 
-// What the Go runtime reads of the machine when a program starts. It is opened to
-// be read alone.
+// ofTheRuntime matches the files that the Go runtime reads when a program starts. It
+// opens them read-only.
 var ofTheRuntime = regexp.MustCompile(`^openat\(AT_FDCWD, "(/sys/kernel/mm/transparent_hugepage/hpage_pmd_size|/proc/self/(maps|cgroup|mountinfo)|/sys/fs/cgroup/[^"]*)", O_RDONLY`)
 
 // Whatever the environment and the kubeconfig say, the kernel sees it open nothing
@@ -117,7 +117,8 @@ func TestOpensTheSocketAlone(t *testing.T) {
 	}
 }
 
-// While it waits, nobody of its uid can read its memory, and it leaves no core.
+// While the plugin waits, no process of its uid can read its memory, and it leaves no
+// core file.
 // A broker that hangs costs the user ten seconds and no more.
 func TestHungBroker(t *testing.T) {
 	asked, release := make(chan struct{}), make(chan struct{})

@@ -46,7 +46,7 @@ func TestWriteLoadRemove(t *testing.T) {
 	}
 }
 
-// What has its default is not written as if somebody had chosen it.
+// Write omits words that have their default.
 func TestWriteLeavesOutWhatIsNotGiven(t *testing.T) {
 	ca, _ := authority(t)
 	dir := t.TempDir()

@@ -168,7 +168,7 @@ func makeCgroup(t *testing.T, path string, owner int) string {
 	}
 	t.Cleanup(func() {
 		for part := path; part != "."; part = filepath.Dir(part) {
-			unix.Rmdir(filepath.Join(top, part)) // fails while somebody else uses it
+			unix.Rmdir(filepath.Join(top, part)) // fails while another test uses it
 		}
 	})
 	directory := filepath.Join(top, path)
@@ -227,7 +227,7 @@ func TestMoveIntoAnotherCgroupOfTheUser(t *testing.T) {
 	client.Kill()
 }
 
-// What a user cannot do: leave the own subtree for a service of the system.
+// A user cannot move a process from the own subtree into a service of the system.
 func TestMoveIntoASystemServiceFails(t *testing.T) {
 	role.NeedRoot(t)
 	own := "holdfasttest" + strconv.Itoa(os.Getpid())

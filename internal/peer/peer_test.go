@@ -156,8 +156,8 @@ func TestExecIsTheSameProcess(t *testing.T) {
 	}
 }
 
-// Whoever holds a passed descriptor acts as the process that connected, for as
-// long as that one lives.
+// A process that holds a passed descriptor acts as the process that connected, until
+// the latter ends.
 func TestPassedDescriptor(t *testing.T) {
 	role.NeedRoot(t)
 	l, path := role.Listen(t)

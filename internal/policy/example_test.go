@@ -50,7 +50,7 @@ rules:
 	// policy.yaml:5: a rule of an agent has no word "key"; the words are allow, anyone, deny, for-uids, for-units, for-users, gids, groups, keys, name, owner, socket, uids, units, users
 }
 
-// What the example file says about itself is so.
+// The decisions that the example file describes are the policy's.
 func TestExampleFileDecides(t *testing.T) {
 	p, err := policy.ParseFile("../../packaging/examples/policy.yaml")
 	if err != nil {

@@ -52,7 +52,7 @@ func TestReportedNarrows(t *testing.T) {
 		if got := p.Decide(q); got.Allowed != c.want || got.Rule != c.rule {
 			t.Errorf("%s: got %+v, want allowed %t by %q", c.about, got, c.want, c.rule)
 		}
-		// A report gives nobody what their own identity does not.
+		// A report gives a peer nothing that its own identity does not.
 		q.Peer = peer.Identity{UID: 1000, User: "alice"}
 		if got := p.Decide(q); got.Allowed {
 			t.Errorf("%s, and the peer is another one: got %+v", c.about, got)
@@ -60,8 +60,8 @@ func TestReportedNarrows(t *testing.T) {
 	}
 }
 
-// TestReportsNeverWiden: whoever is reported, an allow rule lets nobody in whom it
-// would not let in without the words that look at the report.
+// TestReportsNeverWiden checks that a rule with words about the report allows nothing
+// that the rule without them denies.
 func TestReportsNeverWiden(t *testing.T) {
 	narrow := parse(t, reportedPolicy)
 	for _, words := range []string{", for-users: [alice]", ", for-uids: [0], for-units: [deploy.service]"} {
@@ -89,8 +89,8 @@ func TestReportsNeverWiden(t *testing.T) {
 	}
 }
 
-// A rule that denies for somebody must not shut out a peer before it could say for
-// whom it asks.
+// A rule that denies requests for one user must not reject a peer that has not made
+// its report yet.
 func TestAdmitsWhoMightReport(t *testing.T) {
 	p := parse(t, "version: 1\nrules: [{deny: [sign-tls-client], uids: [500], for-uids: [7]}, {allow: [sign-tls-client], uids: [500], owner: any}]")
 	if got := p.Admits(peer.Identity{UID: 500}, false); !got.Allowed {
@@ -98,8 +98,8 @@ func TestAdmitsWhoMightReport(t *testing.T) {
 	}
 }
 
-// A broker has keys unlocked for its callers: a rule can say for whom, as it does
-// of signatures.
+// A broker unlocks keys for its callers: a rule can name these callers, as for
+// signatures.
 func TestReportedNarrowsUnlocking(t *testing.T) {
 	p := parse(t, "version: 1\nrules: [{allow: [sign-tls-client, unlock], uids: [500], owner: any, for-users: [alice]}]")
 	for user, want := range map[string]bool{"alice": true, "bob": false} {

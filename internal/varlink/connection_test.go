@@ -306,8 +306,7 @@ func TestLongCall(t *testing.T) {
 	}
 }
 
-// What an idle connection costs on the side of the service: PERFORMANCE.md allows
-// 12 KiB each.
+// PERFORMANCE.md allows 12 KiB of the service's memory for each idle connection.
 func TestIdleConnectionMemory(t *testing.T) {
 	const connections = 100
 	big := echo{Text: strings.Repeat("x", 100<<10)}

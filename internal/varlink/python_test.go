@@ -10,8 +10,7 @@ import (
 	"testing"
 )
 
-// The protocol as somebody else reads it: Python's standard library and nothing
-// of ours.
+// pythonClient is an independent client: it uses only Python's standard library.
 const pythonClient = `
 import json, socket, sys
 s = socket.socket(socket.AF_UNIX)

@@ -116,7 +116,7 @@ func TestOwnsOfAnotherUsersProcess(t *testing.T) {
 	}
 }
 
-// What a broker without privileges finds out about a process.
+// A broker without privileges checks the owner of a connection.
 func TestDescriptorsThatCannotBeRead(t *testing.T) {
 	role.NeedRoot(t)
 	w := start(t, "undumpable", "say=ready", "wait")

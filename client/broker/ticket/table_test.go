@@ -234,7 +234,7 @@ func TestLimits(t *testing.T) {
 }
 
 // When the only ticket of a process has expired and there is no room, the sweep
-// lets go of its pidfd; the new ticket has to have one that is open.
+// closes its pidfd; the new ticket needs an open one.
 func TestRoomMadeByTheProcessItself(t *testing.T) {
 	tickets := table(t, Options{Total: 1, Lifetime: time.Hour})
 	_, p := plugin(t)

@@ -39,7 +39,7 @@ func TestRequestCertificate(t *testing.T) {
 	}
 }
 
-// The wait ends when somebody approves, whether the server lets it watch or not.
+// The wait ends with the approval, whether the server allows watches or not.
 func TestApproval(t *testing.T) {
 	for name, conduct := range map[string]apiserver.Conduct{
 		"a watch":                         {Decision: apiserver.Hold},

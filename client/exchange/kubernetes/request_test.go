@@ -146,7 +146,7 @@ func TestAnswersThatAreNone(t *testing.T) {
 	}
 }
 
-// What signs in goes to the server's address by HTTPS alone.
+// Credentials go only to the server's address and only by HTTPS.
 func TestAddresses(t *testing.T) {
 	for _, server := range []string{"", "http://api", "api:6443", "https://", "https://user:pass@api", "https://api?a=b", "https://api#a", "https://api:port"} {
 		a := &answers{code: 201, body: "{}"}

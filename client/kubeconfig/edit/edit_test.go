@@ -12,8 +12,7 @@ import (
 	"holdfast/test/kubectl"
 )
 
-// person is a kubeconfig as people have them: with comments, words that nobody
-// knows and a layout of its own.
+// person is a user's kubeconfig: with comments, unknown words and a layout of its own.
 const person = `# mine
 apiVersion: v1
 kind: Config
@@ -207,7 +206,7 @@ func TestTwoEntries(t *testing.T) {
 	}
 }
 
-// What a person has changed since stays as they have it.
+// Remove keeps the changes that a user has made since Add.
 func TestRemoveAfterOthersEdited(t *testing.T) {
 	e := entry("kind")
 	e.Replace, e.Use = true, true
@@ -288,7 +287,7 @@ func TestAddRefuses(t *testing.T) {
 	}
 }
 
-// Whoever wrote the file also chose what Remove puts back.
+// The author of the file also chooses the text that Remove restores.
 func TestRemoveOfForgedRecord(t *testing.T) {
 	e := entry("kind")
 	e.Replace = true

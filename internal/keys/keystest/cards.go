@@ -16,10 +16,9 @@ const (
 	CardPUK = "97531864"
 )
 
-// MemoryCards is a backend of software keys on cards, for tests of what stands
-// above a [keys.CardHolder]. Each card is a [Memory], whose faults concern it
-// alone; see [MemoryCards.Card]. Cards come and go by [MemoryCards.Insert] and
-// [MemoryCards.Remove], and keys with a touch policy wait for
+// MemoryCards is a backend of software keys on cards, for tests of the code
+// above a [keys.CardHolder]. Each card is a [Memory] with faults of its own; see
+// [MemoryCards.Card]. [MemoryCards.Insert] and [MemoryCards.Remove] move cards, and keys with a touch policy wait for
 // [MemoryCards.Touch]. Its name is "piv", because it stands in for that.
 type MemoryCards struct {
 	mu      sync.Mutex // guards what follows; not held while a call blocks
@@ -29,7 +28,7 @@ type MemoryCards struct {
 	telling sync.Mutex // one call of changed at a time
 }
 
-// A memoryCard is one card. MemoryCards.mu guards what is not in Memory.
+// A memoryCard is one card. MemoryCards.mu guards the fields outside Memory.
 type memoryCard struct {
 	*Memory
 	serial uint32
@@ -92,7 +91,7 @@ func (c *MemoryCards) Card(serial uint32) *Memory {
 // Insert puts a card that was removed, or a new one, into a reader.
 func (c *MemoryCards) Insert(serial uint32) { c.move(serial, false) }
 
-// Remove takes a card out of its reader. What was unlocked on it is locked.
+// Remove removes a card from its reader and locks its keys.
 func (c *MemoryCards) Remove(serial uint32) { c.move(serial, true) }
 
 func (c *MemoryCards) move(serial uint32, gone bool) {
@@ -114,7 +113,7 @@ func (c *MemoryCards) move(serial uint32, gone bool) {
 	}
 }
 
-// present returns the card that is meant, or says why it cannot be used.
+// present returns the card with the serial number, or the error why it cannot be used.
 func (c *MemoryCards) present(serial uint32) (*memoryCard, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -98,8 +98,8 @@ func TestMemoryCardsTouch(t *testing.T) {
 	}
 }
 
-// TestMemoryCardsComeAndGo: whoever watches hears of it, and what was unlocked is
-// locked.
+// TestMemoryCardsComeAndGo checks that OnChange reports a removed card and that its
+// keys are locked.
 func TestMemoryCardsComeAndGo(t *testing.T) {
 	c := keystest.NewMemoryCards(1)
 	m := onCard(t, c, keys.OnCard{PINPolicy: keys.PolicyOnce})
@@ -130,7 +130,7 @@ func TestMemoryCardsComeAndGo(t *testing.T) {
 	}
 }
 
-// TestMemoryCardsSideBySide: a card that hangs costs no other card anything.
+// TestMemoryCardsSideBySide checks that a card that hangs does not delay another card.
 func TestMemoryCardsSideBySide(t *testing.T) {
 	c := keystest.NewMemoryCards(1, 2)
 	a, b := onCard(t, c, keys.OnCard{Serial: 1}), onCard(t, c, keys.OnCard{Serial: 2})

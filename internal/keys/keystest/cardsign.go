@@ -9,7 +9,7 @@ import (
 	"holdfast/internal/keys"
 )
 
-// touch is where signatures wait for a finger.
+// touch lets signatures wait for a touch.
 type touch struct {
 	mu      sync.Mutex
 	waiting []chan error  // each gets what ends its wait
@@ -18,7 +18,7 @@ type touch struct {
 
 func newTouch() touch { return touch{arrived: make(chan struct{})} }
 
-// wait returns when there was a touch, or with what ended the wait.
+// wait returns when the card was touched, or the error that ended the wait.
 func (w *touch) wait(ctx context.Context) error {
 	end := make(chan error, 1)
 	w.mu.Lock()

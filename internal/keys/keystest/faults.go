@@ -8,7 +8,7 @@ import (
 	"holdfast/internal/keys"
 )
 
-// faults are what a test has ordered of a Memory. Memory.mu guards them.
+// faults are the faults that a test has ordered of a Memory. Memory.mu guards them.
 type faults struct {
 	delay   time.Duration
 	wrong   bool

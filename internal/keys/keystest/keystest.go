@@ -1,12 +1,12 @@
-// Package keystest holds the behaviour that every keys.Backend shows, as one
+// Package keystest tests the behaviour that all keys.Backends share, as one
 // suite, and a backend of software keys for the tests of everything above
 // backends.
 //
 // Start at [Run], which a backend's own test calls with a [Harness], and at
 // [Memory], which the agent's tests use where a device would only be in the
-// way. The suite says nothing about how many device commands an operation
-// costs, nor about faults that only one kind of device has: those tests stay
-// with their backend.
+// way. The suite does not count the device commands of an operation and does not
+// test faults that only one kind of device has: those tests are in the backend's
+// package.
 package keystest
 
 import (
@@ -24,11 +24,11 @@ import (
 	"holdfast/internal/keys"
 )
 
-// A Harness is one fresh device and what the suite has to know of it. Backends
+// A Harness is one fresh device and its properties. Backends
 // that it opens are closed, and its device removed, with the test.
 type Harness struct {
 	// Open opens a backend on the harness's device. The suite calls it again
-	// only when what it opened before is closed.
+	// only after it has closed the backend that it opened before.
 	Open func(*testing.T) keys.Backend
 
 	// Other opens a backend of the same kind on another device.
@@ -52,8 +52,8 @@ type Harness struct {
 	// SharedPIN: all keys of one device have the same PIN, as those of a card have.
 	SharedPIN bool
 
-	// Prepare completes a template with what the device wants to see before it makes or
-	// takes on a key. Nil: nothing.
+	// Prepare completes a template with the secrets that the device needs before it makes
+	// or adopts a key. Nil: none.
 	Prepare func(*keys.Template)
 
 	// Persistent: keys can be kept loaded in the device.
@@ -236,8 +236,8 @@ func describe(err error) string {
 	return fmt.Sprintf("%s (%v)", fault.KindOf(err), err)
 }
 
-// refusals are the kinds that say: this material is not for this device, or is
-// not what was made.
+// refusals are the kinds of errors for material that is not of this device, or was
+// changed.
 var refusals = []fault.Kind{
 	fault.BadRequest, fault.KeyLost, fault.KeyMismatch, fault.IdentityChanged, fault.Unsupported, fault.WrongPurpose,
 }

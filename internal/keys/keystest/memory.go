@@ -18,9 +18,8 @@ import (
 	"holdfast/internal/keys"
 )
 
-// A Memory is a backend of software keys, for tests of what stands above a
-// backend. It behaves as [Run] demands, PINs included, and its faults are at
-// the caller's command: [Memory.Block], [Memory.Delay], [Memory.Fail],
+// A Memory is a backend of software keys, for tests of the code above a backend. It
+// passes [Run], PINs included, and the caller orders its faults: [Memory.Block], [Memory.Delay], [Memory.Fail],
 // [Memory.SignWrong]. Its device lives as long as the Memory: after Close,
 // Reopen goes on with the same keys. It protects nothing.
 type Memory struct {
@@ -54,7 +53,7 @@ func NewMemory() *Memory {
 // Name returns "memory", and for a card of [MemoryCards] "piv".
 func (m *Memory) Name() string { return m.name }
 
-// Signs returns how many signatures were asked for and not refused at once.
+// Signs returns how many requested signatures were not rejected at once.
 func (m *Memory) Signs() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -119,7 +119,7 @@ func (d *InterfaceDescription) print() string {
 	return b.String()
 }
 
-// What is parsed, and written again, parses to the same.
+// FuzzParseInterface checks that a parsed interface, written again, parses to the same.
 func FuzzParseInterface(f *testing.F) {
 	seeds := []string{sampleInterface, "interface a.b\ntype A ()", "interface a.b method M"}
 	for _, text := range interfaceFiles(f) {

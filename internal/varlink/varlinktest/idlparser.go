@@ -145,8 +145,8 @@ func (p *idlParser) structType() Type {
 	return t
 }
 
-// structOrEnum reads a list in parentheses. What follows its first name tells
-// which of the two it is; an empty list is a struct.
+// structOrEnum reads a list in parentheses. The token after its first name
+// decides between the two; an empty list is a struct.
 func (p *idlParser) structOrEnum() Type {
 	t := Type{Kind: Struct}
 	p.word("(")

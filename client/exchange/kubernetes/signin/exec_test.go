@@ -36,7 +36,7 @@ func runPlugin(answer string) int {
 	case "wait":
 		time.Sleep(time.Minute) // until it is ended
 	case "flood":
-		fmt.Print(strings.Repeat("x", 2*maxOutput)) // more than a pipe holds: it is still writing when nobody reads
+		fmt.Print(strings.Repeat("x", 2*maxOutput)) // more than a pipe holds: it still writes when no process reads
 	case "tell":
 		info, _ := json.Marshal(os.Getenv("KUBERNETES_EXEC_INFO") + string(stdin) + "," + os.Args[1])
 		answer = `{"kind":"ExecCredential","apiVersion":"client.authentication.k8s.io/v1","status":{"clientCertificateData":` + string(info) + `,"clientKeyData":"k"}}`
@@ -76,7 +76,7 @@ func TestExec(t *testing.T) {
 	}
 }
 
-// What the plugin is told is what client-go tells it.
+// The plugin gets the same KUBERNETES_EXEC_INFO as from client-go.
 func TestExecInfo(t *testing.T) {
 	c := &Cluster{Server: "https://api:6443", CertificateAuthorityData: []byte("pem"), TLSServerName: "n", ProxyURL: "http://p"}
 	const v1 = `{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","spec":{`
@@ -104,7 +104,7 @@ func TestExecInfo(t *testing.T) {
 	}
 }
 
-// typed stands in for a terminal at which somebody has typed something.
+// typed stands in for a terminal with typed input.
 func typed(t *testing.T) *os.File {
 	t.Helper()
 	r, w, err := os.Pipe()

@@ -23,7 +23,7 @@ func clusterOf(server *apiserver.Server) *Cluster {
 	return &Cluster{Server: server.URL, CertificateAuthorityData: server.CA}
 }
 
-// whoami signs in by a and returns whom the server takes it for.
+// whoami signs in by a and returns the user that the server sees.
 func whoami(t *testing.T, c *Cluster, a Auth) (string, error) {
 	t.Helper()
 	tr, err := c.Transport(a)
