@@ -215,6 +215,11 @@ var rules = []rule{
 		never: []string{dbus + "/...", goKeyring + "/..."},
 	},
 	{
+		why:   "grants are decided by their own state and the clock alone, and a queue by who waits",
+		rooms: []string{"agent/grants", "agent/queue"},
+		only:  []string{"internal/fault"},
+	},
+	{
 		why:   "only holdfast-agent's main joins the agent with its devices",
 		rooms: []string{"agent/..."}, except: []string{"agent/holdfast-agent"},
 		never: []string{"tpm/...", "piv/..."},

@@ -140,9 +140,6 @@ func aboutKey(name string, err error) error {
 // more than the step stay.
 func withNext(err error, e *fault.Error, next fault.Next) error {
 	p, changed := *explain(err), *e
-	if e.Hint == e.Next.String() {
-		changed.Hint = ""
-	}
 	changed.Next = next
 	p.hint, p.err = hintOf(&changed), err
 	return &p

@@ -71,6 +71,9 @@ func (i Interface) ToError(name string, p Parameters) (*Error, bool) {
 	e := &Error{Kind: kind, Message: p.Message, Hint: p.Hint, RetryAfter: time.Duration(p.RetryAfterMS) * time.Millisecond}
 	if p.Next != nil {
 		e.Next = *p.Next
+		if e.Hint == e.Next.String() {
+			e.Hint = "" // it says nothing more, and must not outlast a change of Next
+		}
 	}
 	return e, true
 }
