@@ -58,7 +58,7 @@ func TestImportProvesEmpty(t *testing.T) {
 		wantFailed(t, proxy, 0)
 		_, err = b.Import(soon(t), plain, file, true)
 		wantKind(t, err, fault.PINRequired)
-		if e, _ := fault.AsError(err); !contains(e.Message, "says that the key has no PIN") {
+		if e, _ := fault.AsError(err); !contains(e.Message, "claims that the key has no PIN") {
 			t.Errorf("got %q, want what the file says", e.Message)
 		}
 		wantFailed(t, proxy, 1)

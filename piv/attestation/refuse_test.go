@@ -41,7 +41,7 @@ func TestVerifyRefuses(t *testing.T) {
 		{"policy of a fingerprint reader", func(s *scene) { s.card.says(8, []byte{4, 2}) },
 			fault.KeyMismatch, attestation.ErrMismatch, "PIN policy is match-once, not once"},
 		{"other firmware", func(s *scene) { s.want.Firmware = "5.7.1" },
-			fault.KeyMismatch, attestation.ErrMismatch, "of firmware 5.4.3, and the card says that it has 5.7.1"},
+			fault.KeyMismatch, attestation.ErrMismatch, "of firmware 5.4.3, and the card reports 5.7.1"},
 		{"key of a kind that is not used here", func(s *scene) { s.card.key = edKey(s.t) },
 			fault.KeyMismatch, attestation.ErrMismatch, "about another key"},
 
