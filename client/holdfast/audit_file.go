@@ -18,8 +18,8 @@ import (
 // maxRecord is the longest line of a log, in bytes with its newline.
 const maxRecord = 16<<10 + 1
 
-// chain follows a log from its first line. It is not the agent's own code, so
-// that one can be held against the other.
+// chain verifies a log from its first line. It shares no code with the agent, so that
+// a defect of one does not hide one of the other.
 type chain struct {
 	line int    // of the last line read
 	seq  uint64 // of the last record
@@ -27,7 +27,7 @@ type chain struct {
 	end  anchor
 }
 
-// anchor is how far the log had come, as the agent wrote it beside the log.
+// anchor is the length and head of the log, as the agent wrote them beside it.
 type anchor struct {
 	Seq  uint64 `json:"seq"`
 	Head string `json:"head"`

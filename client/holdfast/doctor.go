@@ -120,8 +120,7 @@ func (f *findings) unreachable(service string, err error) {
 	f.bad(service, p.message, p.hint)
 }
 
-// agent asks the agent about itself. It returns an error when there is nothing
-// to be learned from it.
+// agent checks the agent. It returns an error when the agent gives no status.
 func (f *findings) agent(ctx context.Context, c *client.Client, m machine) error {
 	s, err := c.Status(ctx)
 	if err != nil {
@@ -139,7 +138,7 @@ func (f *findings) agent(ctx context.Context, c *client.Client, m machine) error
 	return nil
 }
 
-// policy looks for mistakes in the file that the agent has not read yet.
+// policy checks the file for mistakes that the agent has not read yet.
 func (f *findings) policy(source string) {
 	if _, err := os.Stat(source); err != nil {
 		f.ok("policy", "%s", source)

@@ -16,8 +16,8 @@ import (
 // expirySoon is how long before its end a certificate is worth a note.
 const expirySoon = 14 * 24 * time.Hour
 
-// overdue is how long after its moment a renewal is late: the timer runs every ten
-// minutes.
+// overdue is the time after which a planned renewal counts as late: the timer runs
+// every ten minutes.
 const overdue = 20 * time.Minute
 
 func (f *findings) devices(list []agentwire.Device) {
@@ -45,7 +45,7 @@ func (f *findings) device(d agentwire.Device) {
 	}
 }
 
-// nextStep is for agents that give no hint of their own.
+// nextStep returns a hint for a state that the agent gives none for.
 func nextStep(state keys.State) string {
 	switch state {
 	case keys.StateAbsent:
@@ -60,7 +60,7 @@ func nextStep(state keys.State) string {
 	return "restart the machine if it lasts"
 }
 
-// keys looks for keys that cannot be used, or not for long.
+// keys reports keys that cannot be used, or not for much longer.
 func (f *findings) keys(ctx context.Context, c *client.Client) {
 	list, err := c.Keys(ctx, false)
 	if err != nil {
@@ -88,7 +88,7 @@ func (f *findings) key(k agentwire.Key) {
 	}
 }
 
-// certificate looks at whether a key's certificate is valid, and stays so.
+// certificate checks that a key's certificate is valid and will be renewed in time.
 func (f *findings) certificate(k agentwire.Key) {
 	if len(k.Chain) == 0 {
 		return

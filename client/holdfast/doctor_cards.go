@@ -14,14 +14,14 @@ import (
 	"holdfast/internal/keys"
 )
 
-// cardsTime is how long a look at all cards may take: the agent gives each 5 s.
+// cardsTime is the timeout for listing all cards: the agent allows 5 s for each.
 const cardsTime = 20 * time.Second
 
-// cards looks at security keys: those that the agent sees, and why it sees none.
-// That a card is not in its reader is nothing wrong; that none could be used is,
-// where keys are on cards, or can be nowhere else.
+// cards checks security keys: those that the agent sees, and why it sees none. A card
+// that is not in its reader is no fault. That no card could be used is one where keys
+// are on cards, or can be nowhere else.
 func (f *findings) cards(ctx context.Context, c *client.Client, m machine, s agentwire.GetStatusReply) {
-	list, _ := c.Keys(ctx, false) // what is wrong with the keys is said elsewhere
+	list, _ := c.Keys(ctx, false) // findings.keys reports the error
 	if !slices.ContainsFunc(s.Devices, func(d agentwire.Device) bool { return d.Backend == pivBackend }) {
 		f.noCards(m)
 		f.pinentry(m, list, false)
@@ -48,7 +48,7 @@ func (f *findings) cards(ctx context.Context, c *client.Client, m machine, s age
 	f.pinentry(m, list, true)
 }
 
-// noCards says why the agent uses no cards. It is worth a note where there is one.
+// noCards reports why the agent uses no cards. It is a note where a card is plugged in.
 func (f *findings) noCards(m machine) {
 	message, hint := "holdfast-piv, which speaks to cards, is not installed", "install the holdfast package's holdfast-piv, pcscd and libpcsclite1"
 	if m.exists("/usr/libexec/holdfast/holdfast-piv") {
@@ -127,7 +127,7 @@ func does(next *fault.Next, step fault.Step) bool { return next != nil && next.D
 // pinSpent reports whether no PIN may be tried on a card.
 func pinSpent(card agentwire.Card) bool { return card.PINTries != nil && *card.PINTries < 2 }
 
-// gathered makes one of the notes that have the same hint.
+// gathered joins the notes that have the same hint.
 func gathered(notes []agentwire.Notice) []agentwire.Notice {
 	var all []agentwire.Notice
 	for _, n := range notes {

@@ -30,7 +30,7 @@ func (m machine) exists(path string) bool {
 	return err == nil
 }
 
-// runtimeDirectory looks at where a user's agent has its socket.
+// runtimeDirectory checks the directory of the socket of a user's agent.
 func (f *findings) runtimeDirectory(m machine) {
 	const subject = "runtime directory"
 	dir := os.Getenv("XDG_RUNTIME_DIR")
@@ -55,8 +55,8 @@ func (f *findings) runtimeDirectory(m machine) {
 	}
 }
 
-// tpm looks at the TPM as this user sees it. An agent that runs as another user
-// may well be able to open what this one cannot.
+// tpm checks the TPM with the rights of this user. An agent that runs as another user
+// may have more.
 func (f *findings) tpm(m machine, agentAnswers bool) {
 	const subject, device = "tpm", "/dev/tpmrm0"
 	report := f.bad
@@ -84,7 +84,7 @@ func (f *findings) tpm(m machine, agentAnswers bool) {
 	}
 }
 
-// inGroup says which group could open the device, and whether this process is
+// inGroup names the group that may open the device, and says whether this process is
 // in it.
 func inGroup(m machine, device string) string {
 	info, err := os.Stat(m.path(device))
@@ -113,7 +113,7 @@ func (f *findings) swtpm() {
 	}
 }
 
-// units says which unit would start an agent. It is asked when none answers.
+// units reports the units that would start an agent, for when none answers.
 func (f *findings) units(m machine) {
 	home, _ := os.UserHomeDir() // without one there are no units of its own
 	places := []struct{ dir, start string }{

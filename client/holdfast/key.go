@@ -29,7 +29,7 @@ func (a *app) completeKeys(cmd *cobra.Command, args []string, _ string) ([]strin
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	defer c.Close()
-	list, _ := c.Keys(cmd.Context(), false) // nobody to tell in the middle of a line
+	list, _ := c.Keys(cmd.Context(), false) // an error cannot be shown during completion
 	names := make([]string, len(list))
 	for i, k := range list {
 		names[i] = k.Name + "\t" + k.Purpose

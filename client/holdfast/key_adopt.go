@@ -128,8 +128,8 @@ func (a *app) adoptPIN(ctx context.Context, c *client.Client, o *adoptOptions, s
 // cardReference is the type of a PEM block that names a key on a card.
 const cardReference = "HOLDFAST PIV KEY"
 
-// referenceCard returns the serial number in a file that names a key on a card, or
-// 0 for any other file.
+// referenceCard returns the serial number in a file that names a key on a card, and 0
+// for any other file.
 func referenceCard(file string) uint32 {
 	block, _ := pem.Decode([]byte(file))
 	if block == nil || block.Type != cardReference {
@@ -159,7 +159,7 @@ func slotReference(card agentwire.Card, slot string) (string, error) {
 }
 
 // readKeyFile reads a key file and keeps whole private keys on this side of the
-// socket: they are what holdfast is there to avoid.
+// socket: such keys are already exposed.
 func (a *app) readKeyFile(name string) (string, error) {
 	data, err := a.read(name)
 	if err != nil {

@@ -39,13 +39,13 @@ func (o *cardOptions) flags(a *app, cmd *cobra.Command) {
 	o.management.flag(cmd, "management-key-fd", "card's management key, in hex, where the card does not keep it,")
 }
 
-// slotFlag lets a command be told of a slot.
+// slotFlag adds the option that names a slot.
 func slotFlag(cmd *cobra.Command, slot *string, usage string) {
 	cmd.Flags().StringVar(slot, "slot", "", usage)
 	complete(cmd, "slot", slots())
 }
 
-// slots lists the slots that hold keys of their users'.
+// slots lists the slots for keys of users.
 func slots() []string {
 	var all []string
 	for n := 0x82; n <= 0x9e; n++ {
@@ -63,7 +63,7 @@ func checkSlot(slot string) error {
 	return nil
 }
 
-// given reports whether anything was said that only makes sense for a card.
+// given reports whether an option for cards was given.
 func (o *cardOptions) given() bool {
 	return o.OnCard.Card != 0 || o.Slot != "" || o.PINPolicy != "" || o.TouchPolicy != "" || o.Overwrite || o.AllowUnattested || o.management.given()
 }
@@ -86,8 +86,8 @@ func (o *cardOptions) check() error {
 	return nil
 }
 
-// createOnCard makes a key on a card. The card's PIN opens the management key that
-// the card keeps, so it is wanted for keys without a PIN too.
+// createOnCard makes a key on a card. The card's PIN gives access to the management key
+// on the card, so keys without a PIN need it too.
 func (a *app) createOnCard(ctx context.Context, c *client.Client, o *createOptions) (agentwire.Key, error) {
 	card, err := a.card(ctx, c, o.card.OnCard.Card)
 	if err == nil {
@@ -120,8 +120,8 @@ func (a *app) createOnCard(ctx context.Context, c *client.Client, o *createOptio
 	return a.makeKey(ctx, c, o.CreateKeyParameters)
 }
 
-// refuseFactory refuses a card with codes that everybody knows, as the agent does,
-// before a person types its PIN in vain.
+// refuseFactory rejects a card with the factory's codes, as the agent does, before the
+// user types its PIN.
 func refuseFactory(card agentwire.Card) error {
 	var known []string
 	for _, code := range []struct {
@@ -139,8 +139,8 @@ func refuseFactory(card agentwire.Card) error {
 		"card %d still has the factory's %s, which everybody knows", card.Serial, strings.Join(known, ", "))
 }
 
-// agreeToOverwrite wants a yes before the key in a slot is lost, and says at once
-// when it must not be.
+// agreeToOverwrite asks for confirmation before the key in a slot is lost, and returns
+// an error at once where it must not be.
 func (a *app) agreeToOverwrite(ctx context.Context, card agentwire.Card, o *cardOptions) error {
 	i := slices.IndexFunc(card.Slots, func(s agentwire.CardSlot) bool { return s.Slot == o.Slot })
 	if i < 0 {

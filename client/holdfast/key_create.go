@@ -60,11 +60,11 @@ keys on the card share; the card proves that it made the key.`,
 	return cmd
 }
 
-// purposes lists the purposes for help texts, and which of them are to come.
+// purposes lists the purposes for help texts, with the planned ones apart.
 func purposes() string {
 	var now, planned []keys.Purpose
 	for _, p := range keys.Purposes() {
-		if p.TLS() { // the agent refuses the others
+		if p.TLS() { // the agent rejects the others
 			now = append(now, p)
 		} else {
 			planned = append(planned, p)
@@ -132,8 +132,8 @@ func (a *app) newKey(ctx context.Context, c *client.Client, o *createOptions) (a
 	return a.createInTPM(ctx, c, o)
 }
 
-// firstBackend is the one that the agent takes when it is not told. Where it does
-// not tell, it is asked for a key all the same.
+// firstBackend returns the agent's default backend. It is empty when the status does
+// not say; the request for the key is sent anyway.
 func firstBackend(ctx context.Context, c *client.Client) string {
 	status, err := c.Status(ctx)
 	if err != nil || len(status.Devices) == 0 {
@@ -156,8 +156,7 @@ func (a *app) createInTPM(ctx context.Context, c *client.Client, o *createOption
 	return a.makeKey(ctx, c, o.CreateKeyParameters)
 }
 
-// makeKey has the agent make a key, and shows that it goes on where that can take
-// long.
+// makeKey has the agent make a key, and shows progress where that can take long.
 func (a *app) makeKey(ctx context.Context, c *client.Client, p agentwire.CreateKeyParameters) (agentwire.Key, error) {
 	stop := func() {}
 	if p.Algorithm == string(keys.RS256) {

@@ -16,8 +16,8 @@ import (
 // softwareTPM marks a software TPM in every output.
 const softwareTPM = "SOFTWARE TPM"
 
-// softwareDevices returns the backends that no hardware protects. Where the
-// agent does not tell, it says so.
+// softwareDevices returns the backends that no hardware protects. It notes when the
+// agent does not say.
 func (a *app) softwareDevices(ctx context.Context, c *client.Client) map[string]bool {
 	status, err := c.Status(ctx)
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"holdfast/internal/varlink"
 )
 
-// brokerSocket is where the broker is asked: the machine's, or the first that is
-// there.
+// brokerSocket returns the socket of the broker: the machine's, or the first that
+// exists.
 func (o *kubeOptions) brokerSocket() string {
 	if o.system {
 		paths := dial.Broker().Paths()
@@ -38,7 +38,7 @@ func (a *app) brokerStatus(ctx context.Context, o *kubeOptions) (brokerwire.GetS
 	return status, nil
 }
 
-// brokerError turns an error of a call into one of the person's.
+// brokerError returns the error of a call as the command reports it.
 func brokerError(path string, err error) error {
 	var answered *varlink.Error
 	var unreachable *dial.UnreachableError

@@ -85,7 +85,7 @@ func (a *app) examineKubeconfig(ctx context.Context, o *kubeOptions) (findings, 
 	return i.findings, nil
 }
 
-// user looks at a user and at the contexts that it is in.
+// user checks a user and the contexts that it is in.
 func (i *inspection) user(name string, u use) {
 	before := i.count(stateBad)
 	entry, subject := i.config.Users[name], "user "+name
@@ -101,11 +101,11 @@ func (i *inspection) user(name string, u use) {
 	}
 }
 
-// run looks at whether and how client-go would run the plugin.
+// run checks whether and how client-go would run the plugin.
 func (i *inspection) run(subject string, entry *kubeconfig.AuthInfo, u use) {
 	e := entry.Exec
 	if static := entry.Static(); len(static) > 0 {
-		i.bad(subject, "the plugin is not run: kubectl takes the user's "+strings.Join(static, ", ")+" instead, without a word",
+		i.bad(subject, "the plugin is not run: kubectl takes the user's "+strings.Join(static, ", ")+" instead, and does not say so",
 			"take them out of the user, or use one that holdfast kubeconfig add writes; the same goes for kubectl --token")
 	}
 	if entry.AuthProvider != nil {
@@ -129,7 +129,7 @@ func (i *inspection) run(subject string, entry *kubeconfig.AuthInfo, u use) {
 	}
 }
 
-// profile looks for the profile, and returns it when it can be used.
+// profile checks the profile, and returns it when it can be used.
 func (i *inspection) profile(subject string, entry *kubeconfig.AuthInfo, u use) *profile.Profile {
 	p, fault := i.profiles[u.profile], i.faults[u.profile]
 	switch {

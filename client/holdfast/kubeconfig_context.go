@@ -12,7 +12,7 @@ import (
 	"holdfast/internal/keys"
 )
 
-// cluster returns the cluster of the context, when a profile can be made of it.
+// cluster returns the cluster of the context, and an error when no profile can use it.
 func (o *addOptions) cluster(config *kubeconfig.Config) (*kubeconfig.Cluster, error) {
 	c := config.Contexts[o.context]
 	if c == nil {
@@ -40,8 +40,8 @@ func (o *addOptions) cluster(config *kubeconfig.Config) (*kubeconfig.Cluster, er
 	return cluster, nil
 }
 
-// reachable refuses entries that kubectl would not see, because an earlier file
-// of $KUBECONFIG says something else.
+// reachable rejects entries that kubectl would not see because an earlier file of
+// $KUBECONFIG has entries of the same name.
 func (o *addOptions) reachable(config *kubeconfig.Config, file string) error {
 	user, cluster, hint := config.Users[o.name], config.Clusters[o.name], "choose another name with --name"
 	for _, origin := range []string{cmp.Or(user, &kubeconfig.AuthInfo{}).Origin, cmp.Or(cluster, &kubeconfig.Cluster{}).Origin} {
@@ -56,8 +56,8 @@ func (o *addOptions) reachable(config *kubeconfig.Config, file string) error {
 	return nil
 }
 
-// checkKey looks whether there is such a key. Without an agent nobody knows, and
-// the broker will say so.
+// checkKey checks that the key exists. Without an agent it cannot be checked here, and
+// the broker reports a missing key.
 func (a *app) checkKey(ctx context.Context, name string) error {
 	c, err := a.dialFor(ctx, a.timeouts.state)
 	if err != nil {
@@ -81,8 +81,8 @@ func (a *app) checkKey(ctx context.Context, name string) error {
 	return failf("holdfast key list shows the keys; holdfast enroll kubernetes makes one with a certificate", "there is no key %q that you may see", name)
 }
 
-// noteApproval says when nobody will approve what mode certificate asks for:
-// clusters do that by themselves for nodes alone.
+// noteApproval notes when no approver exists for mode certificate: clusters approve by
+// themselves only the requests of nodes.
 func (a *app) noteApproval(ctx context.Context, p *profile.Profile) {
 	if p.Certificate.SignerName != "" {
 		return

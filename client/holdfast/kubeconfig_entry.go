@@ -11,8 +11,8 @@ import (
 	"holdfast/internal/brokerwire"
 )
 
-// freePort returns a port that nobody listens on now. Whoever takes it before
-// the broker does is found out by the certificate that the kubeconfig pins.
+// freePort returns a port that no process listens on now. A process that takes it
+// before the broker does cannot present the certificate that the kubeconfig pins.
 func freePort() (int, error) {
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
@@ -22,8 +22,8 @@ func freePort() (int, error) {
 	return l.Addr().(*net.TCPAddr).Port, nil
 }
 
-// entry returns what goes into the kubeconfig. Whom the old user acts as, the new
-// one acts as too.
+// entry returns the entries for the kubeconfig. The new user impersonates the same
+// user as the old one.
 func (o *addOptions) entry(config *kubeconfig.Config, p *profile.Profile, endpoint brokerwire.Endpoint) (*edit.Entry, error) {
 	c := config.Contexts[o.context]
 	e := &edit.Entry{
@@ -43,7 +43,7 @@ func (o *addOptions) entry(config *kubeconfig.Config, p *profile.Profile, endpoi
 	return e, err
 }
 
-// direct is the cluster entry of the API server itself.
+// direct returns the cluster entry of the API server itself.
 func direct(p *profile.Profile) kubeconfig.Cluster {
 	return kubeconfig.Cluster{
 		Server: p.Cluster.Server, TLSServerName: p.Cluster.TLSServerName, CertificateAuthorityData: kubeconfig.Data(p.Cluster.CertificateAuthorityData),
@@ -51,8 +51,8 @@ func direct(p *profile.Profile) kubeconfig.Cluster {
 	}
 }
 
-// loopback is the cluster entry of the broker's proxy: by the profile's name on
-// the port of all, or by a port of its own.
+// loopback returns the cluster entry of the broker's proxy: the shared port with the
+// profile's name, or a port of its own.
 func loopback(p *profile.Profile, endpoint brokerwire.Endpoint) (kubeconfig.Cluster, error) {
 	host, port, err := net.SplitHostPort(endpoint.Address)
 	if err != nil || endpoint.Certificate == "" {

@@ -25,7 +25,7 @@ const (
 	execV1beta1 = "client.authentication.k8s.io/v1beta1"
 )
 
-// plugin returns the exec stanza that has the plugin run for a profile.
+// plugin returns the exec stanza that runs the plugin for a profile.
 func plugin(name, mode string) *kubeconfig.ExecConfig {
 	e := &kubeconfig.ExecConfig{
 		APIVersion: execV1, Command: execPlugin, Args: []string{"--profile", name},
@@ -99,8 +99,8 @@ func recordOf(config *kubeconfig.Config, context string) *edit.Record {
 	return nil
 }
 
-// pluginPath is where the plugin is: in PATH, else beside this program, else
-// where the package puts it.
+// pluginPath returns the path of the plugin: in PATH, else beside this program, else
+// where the package installs it.
 func pluginPath() string {
 	if path, err := exec.LookPath(execPlugin); err == nil {
 		if path, err = filepath.Abs(path); err == nil {

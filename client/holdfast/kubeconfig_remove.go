@@ -49,8 +49,8 @@ type removal struct {
 	whole   bool // the profile, whoever else uses it
 }
 
-// what finds out what a name stands for: a context before a profile, because it
-// takes less away.
+// what finds the entries of a name: those of a context before those of a profile,
+// because that removes less.
 func what(config *kubeconfig.Config, name string) removal {
 	if record := recordOf(config, name); record != nil {
 		return removal{[]string{config.Contexts[name].AuthInfo}, record.Profile, false}
@@ -87,13 +87,13 @@ func (a *app) removeContext(ctx context.Context, o *kubeOptions, name string) er
 }
 
 // enrolled reports whether holdfast renew renews the certificate of a profile's
-// key: holdfast enroll has noted who signs it.
+// key: holdfast enroll has noted its signer.
 func enrolled(o *kubeOptions, name string) bool {
 	profiles, _, err := o.profiles()
 	return err == nil && profiles[name] != nil && profiles[name].Renewal.SignerName != ""
 }
 
-// dropProfile removes the profile that nobody uses any more, and says what is
+// dropProfile removes the profile when no context uses it any more, and notes what is
 // left behind.
 func (a *app) dropProfile(o *kubeOptions, r removal, known bool) error {
 	config, err := o.load()

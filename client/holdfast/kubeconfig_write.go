@@ -13,7 +13,7 @@ import (
 	"holdfast/internal/brokerwire"
 )
 
-// lockTime is how long to wait for another program that edits a kubeconfig.
+// lockTime is the timeout for the lock of a kubeconfig that another program edits.
 const lockTime = 5 * time.Second
 
 // editFile edits a kubeconfig file.
@@ -94,7 +94,7 @@ func brokerFault(status brokerwire.GetStatusReply, name string) (fault, hint str
 	return "the broker does not know profile " + name, "it may read its profiles from another directory: its log says so, journalctl --user -u holdfast-broker"
 }
 
-// kuberc is the preferences that keep kubectl from running any other plugin
+// kuberc holds the preferences that keep kubectl from running any other plugin
 // (kubectl.config.k8s.io/v1beta1).
 func kuberc(path string) string {
 	return strings.Join([]string{

@@ -46,7 +46,7 @@ name ending in .prom. Run it from a timer.`,
 	return cmd
 }
 
-// source is one of the programs that count.
+// source is one of the programs that have metrics.
 type source struct {
 	name string
 	ask  func(context.Context) ([]metrics.Metric, error)

@@ -9,13 +9,12 @@ import (
 )
 
 // collector hands the metrics of a reply to a registry of client_golang, which
-// checks them: what comes over the socket is another program's, perhaps of another
-// age.
+// checks them: they come from another program, perhaps of another version.
 type collector []metrics.Metric
 
 var _ prometheus.Collector = collector{}
 
-// Describe sends nothing: what there is, is known when it is collected.
+// Describe sends nothing: the metrics are known when they are collected.
 func (collector) Describe(chan<- *prometheus.Desc) {}
 
 // Collect sends every sample.

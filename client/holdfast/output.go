@@ -88,7 +88,7 @@ func (a *app) overAlive() {
 // clearLine goes back to the start of a terminal's line, and clears it.
 const clearLine = "\r\x1b[K"
 
-// alive shows on a terminal that long work goes on, until stop is called. It
+// alive shows the progress of long work on a terminal, until stop is called. It
 // writes nothing where stderr is not a terminal.
 func (a *app) alive(what string) (stop func()) {
 	if !isTerminal(a.stderr) {

@@ -11,8 +11,8 @@ import (
 	"holdfast/internal/keys"
 )
 
-// maxAnswers is how often a person is asked for one PIN, answers that cannot be one
-// included.
+// maxAnswers is the number of times that the user is asked for one PIN, malformed
+// answers included.
 const maxAnswers = 5
 
 // withPIN has use try the PIN of a key. A person is asked only when the PIN can be
@@ -42,8 +42,7 @@ func (a *app) withPIN(ctx context.Context, c *client.Client, source *secretSourc
 	return err
 }
 
-// tryPIN reads a PIN and has it tried once. It reports whether another may be
-// better.
+// tryPIN reads a PIN and tries it once. It reports whether another PIN could work.
 func (a *app) tryPIN(ctx context.Context, source *secretSource, k agentwire.Key, tries string, use func(pin []byte) error) (again bool, err error) {
 	prompt, check := "PIN for key "+k.Name+": ", keys.CheckPIN
 	if k.Place != nil {

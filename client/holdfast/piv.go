@@ -42,7 +42,7 @@ whether the card made it, and its certificate.`,
 	return cmd
 }
 
-// cardFlag lets a command be told which card it is about.
+// cardFlag adds the option that names a card.
 func (a *app) cardFlag(cmd *cobra.Command, serial *uint32) {
 	cmd.Flags().Uint32Var(serial, "card", 0, "the serial `NUMBER` of the card (default the only one)")
 	noDefault(cmd, "card")
@@ -58,7 +58,7 @@ func (a *app) completeCards(cmd *cobra.Command, _ []string, _ string) ([]string,
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	defer c.Close()
-	cards, _ := c.ListCards(cmd.Context()) // nobody to tell in the middle of a line
+	cards, _ := c.ListCards(cmd.Context()) // an error cannot be shown during completion
 	var serials []string
 	for _, card := range cards {
 		if card.Serial != 0 {
@@ -103,7 +103,7 @@ func pickCard(cards []agentwire.Card, serial uint32) (agentwire.Card, error) {
 	return agentwire.Card{}, failf("insert one; holdfast doctor finds out why one is not seen", "there is no card in any reader")
 }
 
-// notReady says why a card cannot be used, if so.
+// notReady returns an error when a card cannot be used.
 func notReady(card agentwire.Card) error {
 	if card.Serial != 0 && (card.State == string(keys.StateReady) || card.State == string(keys.StateLocked)) {
 		return nil

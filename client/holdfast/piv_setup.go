@@ -200,7 +200,7 @@ func (a *app) oldManagementKey(ctx context.Context, source *secretSource, card a
 	return key, err
 }
 
-// triesLeft is for prompts.
+// triesLeft returns the tries that are left, for prompts.
 func triesLeft(tries *int) string {
 	if tries == nil {
 		return ""

@@ -91,7 +91,7 @@ func (o *checkOptions) check() error {
 	case o.key == "" && !o.broker && !keyless(policy.Operation(o.operation)):
 		return usagef("--key names the key that it is done with", "--key is missing: %s concerns a key", o.operation)
 	case o.file == "" && (o.owner >= 0 || o.admin):
-		return usagef("the agent knows whose its keys are", "--owner and --admin are for --file")
+		return usagef("the agent knows the owners of its keys", "--owner and --admin are for --file")
 	case o.owner >= math.MaxUint32:
 		return usagef("", "--owner needs a uid")
 	case o.forUID >= math.MaxUint32:
@@ -111,7 +111,7 @@ func (o *checkOptions) check() error {
 	return nil
 }
 
-// operations are those that the policy knows.
+// operations returns the operations of the policy.
 func (o *checkOptions) operations() []policy.Operation {
 	if o.broker {
 		return policy.BrokerOperations()
@@ -178,7 +178,7 @@ func (a *app) askPolicy(ctx context.Context, o *checkOptions) (agentwire.CheckPo
 	return c.CheckPolicy(ctx, p)
 }
 
-// decide asks the policy file.
+// decide returns the decision of the policy file.
 func (o *checkOptions) decide() (agentwire.CheckPolicyReply, error) {
 	p, err := o.read()
 	if err != nil {

@@ -25,7 +25,7 @@ func (o *profileOptions) complete(_ *cobra.Command, args []string, _ string) ([]
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	all, _, _ := profile.Load(o.directory()) // nobody to tell in the middle of a line
+	all, _, _ := profile.Load(o.directory()) // an error cannot be shown during completion
 	return slices.Sorted(maps.Keys(all)), cobra.ShellCompDirectiveNoFileComp
 }
 

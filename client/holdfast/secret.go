@@ -16,12 +16,12 @@ import (
 // maxSecret is the length of the longest secret, in bytes: a management key in hex.
 const maxSecret = 64
 
-// secretSource says where a PIN or the like comes from.
+// secretSource is the source of a PIN, a PUK or a management key.
 type secretSource struct {
 	fd      int
 	name    string // for people: PIN, new PUK
 	option  string // pin-fd; empty where the command has none
-	instead string // what the person can do instead of giving it, for the hint; may be empty
+	instead string // an alternative to giving the secret, for the hint; may be empty
 }
 
 func (s *secretSource) flag(cmd *cobra.Command, option, name string) {
@@ -90,8 +90,8 @@ func (s *secretSource) readDescriptor(a *app) ([]byte, error) {
 	return line, nil
 }
 
-// descriptor returns what an open descriptor is read through: always the same, so
-// that several secrets can come through one.
+// descriptor returns the file of an open descriptor: always the same one, so that
+// several secrets can come through it.
 func (a *app) descriptor(fd int) (io.Reader, error) {
 	if fd == 0 {
 		return a.stdin, nil
@@ -124,8 +124,8 @@ func readLine(r io.Reader) ([]byte, error) {
 	return bytes.TrimSuffix(line, []byte("\r")), nil
 }
 
-// readManagementKey reads a management key, which people write in hex: 3DES and
-// AES-192 ones have 24 bytes, AES ones 16 or 32 else.
+// readManagementKey reads a management key in hex. Keys of 3DES and AES-192 have 24
+// bytes, other AES keys 16 or 32.
 func (s *secretSource) readManagementKey(ctx context.Context, a *app, prompt string) ([]byte, error) {
 	text, err := s.readAny(ctx, a, prompt, "")
 	if err != nil || len(text) == 0 {

@@ -67,8 +67,8 @@ func checkDifferent(pin, puk []byte) error {
 	return nil
 }
 
-// newPUK returns the new PUK of a card: a random one that is shown once, or the
-// person's.
+// newPUK returns the new PUK of a card: a random one that is shown once, or the one
+// that the user enters.
 func (a *app) newPUK(ctx context.Context, source *secretSource, generate bool, serial uint32) ([]byte, error) {
 	if !generate {
 		return source.readNew(ctx, a)

@@ -45,8 +45,8 @@ type session struct {
 	failed  error         // of the key, as the agent gave it
 	verdict sync.Once
 	taken   chan struct{} // closed when the server has accepted the handshake
-	ended   chan error    // gets what ended the reading
-	heard   atomic.Int64  // when the server sent something last, Unix nanoseconds
+	ended   chan error    // receives the error that ended the reading
+	heard   atomic.Int64  // when data of the server arrived last, Unix nanoseconds
 }
 
 func newSession(a *app) *session {
@@ -54,8 +54,8 @@ func newSession(a *app) *session {
 }
 
 // Put is called when the server sends a session ticket. With TLS 1.3 servers
-// send it after they have judged the client's certificate: it is a verdict. With
-// TLS 1.2 it is a part of the handshake and says nothing. It is not kept.
+// send it after they have verified the client's certificate, so it is a verdict. With
+// TLS 1.2 it is a part of the handshake and proves nothing. It is not kept.
 func (s *session) Put(string, *tls.ClientSessionState) {
 	if s.reading {
 		s.accept("it sent a session ticket")
@@ -70,8 +70,8 @@ func (s *session) noCertificate(*tls.CertificateRequestInfo) (*tls.Certificate, 
 	return &tls.Certificate{}, nil
 }
 
-// timedCertificate gives out the key's certificate with a signer that notes how
-// the signature went.
+// timedCertificate returns the key's certificate with a signer that notes the time and
+// the error of the signature.
 func (s *session) timedCertificate(r *tls.CertificateRequestInfo) (*tls.Certificate, error) {
 	s.requested = true
 	cert, err := s.certificate(r)
@@ -180,7 +180,7 @@ func (s *session) carry(ctx context.Context) error {
 	if s.key != nil && !s.requested {
 		return failf("leave --key out to connect without one", "the server did not ask for a client certificate")
 	}
-	// With TLS 1.2, the server's Finished comes after its look at the client.
+	// With TLS 1.2, the server sends its Finished after it has verified the client.
 	if !s.requested || s.conn.ConnectionState().Version < tls.VersionTLS13 {
 		s.accept("the handshake is complete")
 	}
@@ -251,8 +251,8 @@ func (s *session) finish(answerDue bool) error {
 
 var errSilent = errors.New("the server does not close the connection")
 
-// judge turns what ended the connection into the result of the command; before
-// is how much had arrived when the handshake was complete.
+// judge returns the result of the command from the error that ended the connection;
+// before is the number of bytes that had arrived when the handshake was complete.
 func (s *session) judge(ctx context.Context, err error, before int64) error {
 	switch {
 	case ctx.Err() != nil:

@@ -99,7 +99,7 @@ func deviceRows(d agentwire.Device) [][]string {
 	}
 	switch {
 	case d.Backend == pivBackend && d.Maker != "":
-		rows = append(rows, []string{"", d.Maker}) // PIV and its version: of the maker nothing is known
+		rows = append(rows, []string{"", d.Maker}) // PIV and its version: the maker is unknown
 	case d.Maker != "":
 		rows = append(rows, []string{"", "made by " + d.Maker})
 	}

@@ -83,7 +83,7 @@ func orNowhere(place string) string {
 	return place
 }
 
-// broker asks the broker about itself, where there is one.
+// broker checks the broker, where there is one.
 func (f *findings) broker(ctx context.Context, a *app) {
 	if !brokerThere() {
 		return
@@ -100,7 +100,7 @@ func (f *findings) broker(ctx context.Context, a *app) {
 	f.profiles(s.Profiles)
 }
 
-// profiles looks for those that cannot be used as they are.
+// profiles reports the profiles that cannot be used.
 func (f *findings) profiles(list []brokerwire.Profile) {
 	for _, p := range list {
 		if p.Fault != "" {

@@ -120,7 +120,7 @@ func poolOf(certificates [][]byte) *x509.CertPool {
 	return pool
 }
 
-// use sets cfg up with a key that can log in, and says at once when it cannot.
+// use sets cfg up with a key, and returns an error when the key cannot log in.
 func (s *session) use(ctx context.Context, c *client.Client, name string, cfg *tls.Config) error {
 	if err := keys.CheckName(name); err != nil {
 		return usageError(err)
