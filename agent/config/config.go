@@ -157,8 +157,8 @@ func (c *Config) whetherPIV(e daemon.Environment) (string, error) {
 	return "on", err
 }
 
-// installedPIV is the default of "piv-program". It does not look in PATH: whoever
-// sets that variable would choose the program that sees the PINs.
+// installedPIV is the default of "piv-program". It does not look in PATH: the process
+// that sets the variable would choose the program that sees the PINs.
 func installedPIV(daemon.Environment) (string, error) {
 	self, err := os.Executable()
 	if err != nil {

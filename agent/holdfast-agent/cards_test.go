@@ -11,8 +11,8 @@ import (
 	"holdfast/agent/config"
 )
 
-// Neither the child nor the roots are taken from where somebody else could put
-// others.
+// The agent rejects a child program or roots in a directory that another user can
+// write.
 func TestCardsTrustNoOpenDirectory(t *testing.T) {
 	open := filepath.Join(t.TempDir(), "open")
 	program, roots, safe := filepath.Join(open, "program"), filepath.Join(open, "roots"), filepath.Join(t.TempDir(), "program")

@@ -91,7 +91,7 @@ func TestRefusesToStart(t *testing.T) {
 	}
 }
 
-// The real thing: systemd's own tool listens on the Unix socket and on loopback.
+// systemd's own tool listens on the Unix socket and on loopback.
 func TestSocketActivation(t *testing.T) {
 	dir := daemon.Dir(t)
 	path := filepath.Join(dir, "broker.sock")
