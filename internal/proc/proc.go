@@ -68,7 +68,7 @@ func ParseStat(text []byte) (Stat, error) {
 		return n
 	}
 	s := Stat{
-		PID: signed(bytes.TrimSpace(text[:open])), Name: string(text[open+1 : end]), State: fields[3-3][0],
+		PID: signed(bytes.TrimSpace(text[:open])), Name: string(text[open+1 : end]), State: fields[0][0],
 		Parent: signed(fields[4-3]), Group: signed(fields[5-3]), Session: signed(fields[6-3]),
 		Terminal:   uint32(signed(fields[7-3])), // the kernel prints it with a sign
 		Foreground: signed(fields[8-3]), Flags: unsigned(fields[9-3]), Start: unsigned(fields[22-3]),
