@@ -217,7 +217,7 @@ func TestOtherProcesses(t *testing.T) {
 	thief := base
 	thief.Token = stolen
 	got := thief.run(t)
-	if got.Code != 401 || !strings.Contains(got.Body, "not of the process that the ticket was issued to") {
+	if got.Code != 401 || !strings.Contains(got.Body, "the process that the ticket was issued to does not own the connection") {
 		t.Errorf("the same user's other process: got %+v", got)
 	}
 	thief.UID = 4321
