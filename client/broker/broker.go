@@ -59,12 +59,6 @@ type Limits struct {
 	Request           time.Duration // how long one call may take; 60 s
 }
 
-// server is the part of a [*proxy.Proxy] that the broker uses.
-type server interface {
-	Serve(l net.Listener, profile string) error
-	Shutdown(ctx context.Context) error
-}
-
 // mint is the part of a [*minted.Mint] that the broker uses.
 type mint interface {
 	Credential(ctx context.Context, r minted.Request) (brokerwire.Credential, error)
@@ -132,7 +126,7 @@ func (o *Options) setDefaults() {
 }
 
 // newProxy makes the proxy with its certificate.
-func (b *Broker) newProxy(certificate tls.Certificate) server {
+func (b *Broker) newProxy(certificate tls.Certificate) *proxy.Proxy {
 	return proxy.New(proxy.Options{
 		Certificate: certificate, Tickets: b.issued.tickets, Pools: b.issued.pools,
 		Profile: b.profiles.get, Allowed: b.mayProxy, Metrics: b.registry, Log: b.Log,

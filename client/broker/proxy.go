@@ -13,6 +13,7 @@ import (
 	"syscall"
 
 	"holdfast/client/broker/loopback"
+	"holdfast/client/broker/proxy"
 	"holdfast/client/profile"
 	"holdfast/internal/fault"
 )
@@ -27,14 +28,14 @@ func errEnding() error {
 // One that could not be opened is tried again when it is needed.
 type proxyListeners struct {
 	options   Options
-	newServer func(tls.Certificate) server
+	newServer func(tls.Certificate) *proxy.Proxy
 	log       *slog.Logger
 
 	opening sync.Mutex // held while a listener is opened, which may ask the agent; taken before mu
 
 	mu        sync.Mutex
 	identity  *loopback.Identity // nil until the agent has given back its key
-	server    server
+	server    *proxy.Proxy
 	listeners map[string]*listener // by profile; "" for the shared one
 	faults    map[string]error     // why there is no listener; likewise
 	closed    bool
@@ -46,7 +47,7 @@ type listener struct {
 	address string
 }
 
-func newProxyListeners(o Options, newServer func(tls.Certificate) server) *proxyListeners {
+func newProxyListeners(o Options, newServer func(tls.Certificate) *proxy.Proxy) *proxyListeners {
 	return &proxyListeners{options: o, newServer: newServer, log: o.Log, listeners: map[string]*listener{}, faults: map[string]error{}}
 }
 

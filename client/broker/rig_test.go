@@ -62,7 +62,7 @@ func plugin(path, text string) int {
 	credential, err := ask(path, p)
 	answer := pluginAnswer{Credential: credential}
 	if e, ok := fault.AsError(err); ok {
-		answer.Kind, answer.Message, answer.Hint = e.Kind, e.Message, e.Hint
+		answer.Kind, answer.Message, answer.Hint = e.Kind, e.Message, e.Advice()
 	} else if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1

@@ -79,7 +79,7 @@ func Open(ctx context.Context, o Options) (*Identity, error) {
 		return nil, err
 	}
 	if kept.Certificate == "" {
-		return o.create(ctx, kept)
+		return o.make(ctx, kept, true)
 	}
 	secret, err := o.secret(ctx, kept)
 	if kept.Key != keptInKeyring && lost(err) {
@@ -128,11 +128,6 @@ func lost(err error) bool {
 		return true
 	}
 	return errors.Is(err, fs.ErrNotExist) // the file was removed
-}
-
-// create makes the first identity.
-func (o Options) create(ctx context.Context, kept state) (*Identity, error) {
-	return o.make(ctx, kept, true)
 }
 
 // replace makes an identity in place of one whose key was lost for the reason why.
