@@ -4,18 +4,25 @@
 //	build/test/run go test ./...
 //
 // The command gets a temporary directory of its own. When the command has ended,
-// or after SIGINT, SIGTERM or SIGHUP, run kills every process that descends from
-// it, unmounts what is mounted in the directory and removes it. The exit status is
-// the command's, or 128 and the number of the signal.
+// or after SIGINT, SIGTERM or SIGHUP, run kills every process that has the
+// directory in its environment or its arguments, unmounts what is mounted in the
+// directory and removes it. The exit status is the command's, or 128 and the number
+// of the signal.
+//
+// run does not make itself the parent of processes that lose their own: tests of
+// package ticket want init to get those.
 package main
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -44,38 +51,27 @@ func run(line []string) (status int, err error) {
 	if err != nil {
 		return 1, err
 	}
-	defer func() { err = remove(dir) }()
+	defer func() { err = errors.Join(err, remove(dir)) }()
 	if err := os.Chmod(dir, 0o777|os.ModeSticky); err != nil { // as /tmp is: tests have other users
-		return 1, err
-	}
-	// What loses its parent becomes a child of this process.
-	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return 1, err
 	}
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGPIPE)
 	runtime.LockOSThread() // the parent-death signal comes when the thread ends
-	path, err := exec.LookPath(line[0])
-	if err != nil {
+	cmd := exec.Command(line[0], line[1:]...)
+	cmd.Env = append(os.Environ(), "TMPDIR="+dir)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Start(); err != nil {
 		return 1, err
 	}
-	pid, err := syscall.ForkExec(path, line, &syscall.ProcAttr{
-		Env:   append(os.Environ(), "TMPDIR="+dir),
-		Files: []uintptr{0, 1, 2},
-		Sys:   &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL},
-	})
-	if err != nil {
-		return 1, fmt.Errorf("%s: %w", path, err)
-	}
-	ended := make(chan int, 1)
-	reaped := make(chan struct{})
+	ended := make(chan struct{})
 	go func() {
-		defer close(reaped)
-		reap(pid, ended)
+		_ = cmd.Wait() // its state tells
+		close(ended)
 	}()
-	status = wait(pid, signals, ended)
-	killAll(reaped)
-	return status, nil
+	status = wait(cmd, signals, ended)
+	return status, killAll(dir)
 }
 
 // directory makes the temporary directory. Its name is short: the path of a socket
@@ -89,65 +85,54 @@ func directory() (string, error) {
 	}
 }
 
-// reap waits for the command, whose status it reports, and for every process that
-// has lost its parent, until none is left. A dead process that nobody waits for
-// would still have its pid.
-func reap(command int, ended chan<- int) {
-	for {
-		var ws unix.WaitStatus
-		pid, err := unix.Wait4(-1, &ws, 0, nil)
-		switch {
-		case err == unix.EINTR:
-		case err != nil: // no children are left
-			return
-		case pid == command && ws.Signaled():
-			ended <- 128 + int(ws.Signal())
-		case pid == command:
-			ended <- ws.ExitStatus()
-		}
-	}
-}
-
 // wait returns the status of the command. A signal ends it.
-func wait(command int, signals <-chan os.Signal, ended <-chan int) int {
+func wait(cmd *exec.Cmd, signals <-chan os.Signal, ended <-chan struct{}) int {
 	select {
-	case status := <-ended:
-		return status
+	case <-ended:
+		if ws := cmd.ProcessState.Sys().(syscall.WaitStatus); ws.Signaled() {
+			return 128 + int(ws.Signal())
+		}
+		return cmd.ProcessState.ExitCode()
 	case s := <-signals:
-		signal := s.(syscall.Signal)
-		_ = unix.Kill(command, signal) // from a terminal it has the signal already
+		_ = cmd.Process.Signal(s) // from a terminal it has the signal already
 		select {
 		case <-ended:
 		case <-time.After(grace):
 		}
-		return 128 + int(signal)
+		return 128 + int(s.(syscall.Signal))
 	}
 }
 
-// killAll kills the children of this process until none is left. The children of
-// each become its own.
-func killAll(reaped <-chan struct{}) {
-	for {
-		for _, pid := range children() {
+// killAll kills the processes of the directory until none is left.
+func killAll(dir string) error {
+	for deadline := time.Now().Add(grace); ; time.Sleep(time.Millisecond) {
+		left := processes(dir)
+		if len(left) == 0 {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("processes %v do not end", left)
+		}
+		for _, pid := range left {
 			_ = unix.Kill(pid, unix.SIGKILL)
 		}
-		select {
-		case <-reaped:
-			return
-		case <-time.After(time.Millisecond):
-		}
 	}
 }
 
-// children returns the children of this process, of every thread.
-func children() (pids []int) {
-	lists, _ := filepath.Glob("/proc/self/task/*/children")
-	for _, list := range lists {
-		text, _ := os.ReadFile(list) // a thread that has ended has none
-		for _, field := range strings.Fields(string(text)) {
-			var pid int
-			if _, err := fmt.Sscan(field, &pid); err == nil {
+// processes returns the processes that have the directory in their environment or
+// their arguments. A zombie has neither.
+func processes(dir string) (pids []int) {
+	entries, _ := os.ReadDir("/proc") // without /proc there is nobody to find
+	for _, entry := range entries {
+		pid, err := strconv.Atoi(entry.Name())
+		if err != nil || pid == os.Getpid() {
+			continue
+		}
+		for _, file := range []string{"environ", "cmdline"} {
+			text, _ := os.ReadFile(filepath.Join("/proc", entry.Name(), file)) // a process that has ended has none
+			if bytes.Contains(text, []byte("="+dir+"\x00")) || bytes.Contains(text, []byte(dir+"/")) {
 				pids = append(pids, pid)
+				break
 			}
 		}
 	}
