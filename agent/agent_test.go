@@ -523,7 +523,7 @@ func TestWatchTellsOfKeysAndPolicy(t *testing.T) {
 			return e
 		case err := <-ended:
 			t.Fatalf("the watch ended: %v", err)
-		case <-time.After(5 * time.Second):
+		case <-time.After(30 * time.Second):
 			t.Fatal("nothing came")
 		}
 		return agentwire.WatchReply{}
@@ -548,7 +548,7 @@ func TestWatchTellsOfKeysAndPolicy(t *testing.T) {
 // waitForWatcher returns once somebody watches, so that no event is lost.
 func (r *rig) waitForWatcher() {
 	r.t.Helper()
-	for deadline := time.Now().Add(5 * time.Second); r.agent.Watchers() == 0; {
+	for deadline := time.Now().Add(30 * time.Second); r.agent.Watchers() == 0; {
 		if time.Now().After(deadline) {
 			r.t.Fatal("nobody watches")
 		}

@@ -371,7 +371,7 @@ func (r *rig) createOnCard(p *person, name string, on agentwire.OnCard, change .
 		if err != nil {
 			r.t.Fatalf("create %s: %v", name, err)
 		}
-	case <-time.After(10 * time.Second):
+	case <-time.After(30 * time.Second):
 		r.t.Fatalf("create %s: no answer", name)
 	}
 }

@@ -63,7 +63,7 @@ func TestWaitingRequestsAreDecidedAgain(t *testing.T) {
 // waitForRecord returns once the audit log has a line with all these words.
 func (r *rig) waitForRecord(words ...string) {
 	r.t.Helper()
-	for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 		for _, line := range r.auditLines() {
 			found := true
 			for _, w := range words {

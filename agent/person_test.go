@@ -95,7 +95,7 @@ func soon[T any](t *testing.T, what string, c <-chan T) (v T) {
 	t.Helper()
 	select {
 	case v = <-c:
-	case <-time.After(10 * time.Second):
+	case <-time.After(30 * time.Second):
 		t.Fatalf("%s did not come", what)
 	}
 	return v
@@ -137,7 +137,7 @@ func (r *rig) calling(ctx context.Context, method string, in any) <-chan error {
 // waitForPrompts returns when so many requests wait for a person.
 func (r *rig) waitForPrompts(n int) {
 	r.t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); r.agent.WaitForPerson() != n; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(30 * time.Second); r.agent.WaitForPerson() != n; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			r.t.Fatalf("%d requests wait for a person, want %d", r.agent.WaitForPerson(), n)
 		}

@@ -13,6 +13,7 @@ import (
 	"holdfast/internal/keys"
 	"holdfast/internal/keys/keystest"
 	"holdfast/internal/policy"
+	"holdfast/test/pace"
 )
 
 // watching returns what Watch says, from now on.
@@ -28,7 +29,7 @@ func (r *rig) watching(t *testing.T) <-chan agentwire.WatchReply {
 		events <- e
 		return err
 	})
-	for deadline := time.Now().Add(5 * time.Second); r.agent.Watchers() == before; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(30 * time.Second); r.agent.Watchers() == before; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("nobody watches")
 		}
@@ -80,17 +81,22 @@ func TestTouchIsAskedForAndTold(t *testing.T) {
 // A touch that comes at once is not announced.
 func TestQuickTouchIsNotTold(t *testing.T) {
 	r, p := touchRig(t)
-	events := r.watching(t)
-	began := time.Now()
-	result := r.signing(t.Context(), "touched")
-	r.cards.WaitTouch(1)
-	r.cards.Touch(1)
-	if err := soon(t, "the signature", result); err != nil {
-		t.Error(err)
-	}
-	soon(t, "the end of the notice", soon(t, "the notice", p.touches).gone)
-	if time.Since(began) > prompt.TouchDelay {
-		t.Fatal("the machine is too slow for this test")
+	events, quick := r.watching(t), false
+	for tries := 0; !quick; tries++ { // until the machine was quick enough for the test to say something
+		if tries == 60 {
+			t.Fatal("the machine is too slow for this test")
+		}
+		began := time.Now()
+		result := r.signing(t.Context(), "touched")
+		r.cards.WaitTouch(1)
+		r.cards.Touch(1)
+		if err := soon(t, "the signature", result); err != nil {
+			t.Error(err)
+		}
+		soon(t, "the end of the notice", soon(t, "the notice", p.touches).gone)
+		if quick = time.Since(began) < prompt.TouchDelay; !quick {
+			events = r.watching(t) // what the slow touch was told is not of interest
+		}
 	}
 	if err := r.agent.Reload(t.Context()); err != nil {
 		t.Fatal(err)
@@ -286,7 +292,7 @@ func TestStopDoesNotWaitForATouch(t *testing.T) {
 	if err := r.agent.Shutdown(ctx); err != nil {
 		t.Error(err)
 	}
-	if took := time.Since(began); took > 3*time.Second {
+	if took := time.Since(began); pace.Over(t, took, 3*time.Second) {
 		t.Errorf("the stop took %v", took)
 	}
 	if err := soon(t, "the answer", result); err == nil {
@@ -342,7 +348,7 @@ func TestLastWordToASlowWatcher(t *testing.T) {
 			return json.Unmarshal(raw, &last)
 		})
 	}()
-	for deadline := time.Now().Add(5 * time.Second); r.agent.Watchers() == before; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(30 * time.Second); r.agent.Watchers() == before; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("nobody watches")
 		}

@@ -143,7 +143,7 @@ func TestRenewedChain(t *testing.T) {
 		t.Fatal(err)
 	}
 	certify(t, c, ca, "www")
-	for deadline := time.Now().Add(5 * time.Second); ; {
+	for deadline := time.Now().Add(30 * time.Second); ; {
 		now, err := cfg.GetCertificate(hello)
 		if err != nil {
 			t.Fatal(err)

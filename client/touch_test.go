@@ -53,7 +53,7 @@ func wantTold(t *testing.T, told chan string) {
 		if name != "alice" {
 			t.Errorf("told of %q, want alice", name)
 		}
-	case <-time.After(10 * time.Second):
+	case <-time.After(30 * time.Second):
 		t.Fatal("nobody was told")
 	}
 }

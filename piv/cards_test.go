@@ -11,6 +11,7 @@ import (
 	"holdfast/internal/fault"
 	"holdfast/internal/keys"
 	"holdfast/piv"
+	"holdfast/test/pace"
 	"holdfast/test/pivcard"
 )
 
@@ -78,7 +79,7 @@ func TestHotPlug(t *testing.T) {
 	card := rig.NewCard(pivcard.Options{Serial: 1})
 	begun := time.Now()
 	rig.Insert(card)
-	if got := <-heard; got != "1 false" || time.Since(begun) > 2*time.Second {
+	if got := <-heard; got != "1 false" || pace.Over(t, time.Since(begun), 2*time.Second) {
 		t.Errorf("heard %q after %v, want that card 1 came, within 2 s", got, time.Since(begun))
 	}
 	setUp(t, b, 1)
@@ -169,7 +170,7 @@ func TestTouch(t *testing.T) {
 	<-cards[0].Blinks()
 	cancel()
 	begun := time.Now()
-	if err := <-left; err == nil || time.Since(begun) > 200*time.Millisecond {
+	if err := <-left; err == nil || pace.Over(t, time.Since(begun), 200*time.Millisecond) {
 		t.Errorf("a caller who left: %v after %v", err, time.Since(begun))
 	}
 	within(t, "the next caller", recovery, func() error {
@@ -276,7 +277,7 @@ func TestHangingReader(t *testing.T) {
 	rig.Insert(bad)
 	begun := time.Now()
 	rig.Insert(good)
-	if got := <-heard; got != "2" || time.Since(begun) > 2*time.Second {
+	if got := <-heard; got != "2" || pace.Over(t, time.Since(begun), 2*time.Second) {
 		t.Errorf("heard %q after %v, want card 2 within 2 s", got, time.Since(begun))
 	}
 	bad.Mend()
@@ -285,7 +286,7 @@ func TestHangingReader(t *testing.T) {
 		if got != "1" {
 			t.Errorf("heard %q, want card 1", got)
 		}
-	case <-time.After(10 * time.Second):
+	case <-time.After(30 * time.Second):
 		t.Error("the card that hung was never asked again")
 	}
 }

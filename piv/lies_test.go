@@ -8,6 +8,7 @@ import (
 	"holdfast/internal/fault"
 	"holdfast/internal/keys"
 	"holdfast/piv/wire"
+	"holdfast/test/pace"
 )
 
 // TestCardLies: what a card says of a key is compared with what was asked for, and
@@ -119,7 +120,7 @@ func TestClosed(t *testing.T) {
 	if _, err := b.Cards(soon(t)); fault.KindOf(err) != fault.DeviceAbsent {
 		t.Errorf("cards: got %v, want device-absent", err)
 	}
-	if s.starts() != starts || time.Since(begun) > time.Second {
+	if s.starts() != starts || pace.Over(t, time.Since(begun), time.Second) {
 		t.Errorf("%d children were started, in %v", s.starts()-starts, time.Since(begun))
 	}
 }

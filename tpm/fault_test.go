@@ -14,6 +14,7 @@ import (
 
 	"holdfast/internal/fault"
 	"holdfast/internal/keys"
+	"holdfast/test/pace"
 )
 
 func TestExplain(t *testing.T) {
@@ -131,7 +132,7 @@ func TestPause(t *testing.T) {
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
 	start := time.Now()
-	if pause(ended, 1000) == nil || time.Since(start) > time.Second {
+	if pause(ended, 1000) == nil || pace.Over(t, time.Since(start), time.Second) {
 		t.Error("the pause outlives its caller")
 	}
 }

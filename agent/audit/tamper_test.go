@@ -7,6 +7,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"holdfast/test/pace"
 )
 
 // split returns the lines of a log with their newlines.
@@ -112,7 +114,8 @@ func TestVerifyNamesTheFirstBadLine(t *testing.T) {
 
 // TestTamperAtRandom does each of the four kinds at many places (G18).
 func TestTamperAtRandom(t *testing.T) {
-	const records, rounds = 50, 250
+	const records = 50
+	rounds := pace.Share(40, 250)
 	path := written(t, records)
 	data := read(t, path)
 	rng := rand.New(rand.NewPCG(1, 2))

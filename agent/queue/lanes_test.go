@@ -82,7 +82,7 @@ func TestLanesCloseInTime(t *testing.T) {
 	go s.Do(gone, "u", Caller{}, func(context.Context) error { close(began); <-over; return nil })
 	<-began
 	leave()
-	for deadline := time.Now().Add(5 * time.Second); len(s.queues()) == 2; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(30 * time.Second); len(s.queues()) == 2; time.Sleep(time.Millisecond) {
 		s.Changed("u", true)
 		if time.Now().After(deadline) {
 			t.Fatal("the queue stays although nobody uses it")

@@ -49,7 +49,7 @@ func block(t *testing.T, q *Queue) (release func()) {
 // waitFor polls until n requests wait.
 func waitFor(t *testing.T, q *Queue, n int) {
 	t.Helper()
-	for deadline := time.Now().Add(5 * time.Second); q.Waiting() != n; time.Sleep(50 * time.Microsecond) {
+	for deadline := time.Now().Add(30 * time.Second); q.Waiting() != n; time.Sleep(50 * time.Microsecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("%d requests wait, want %d", q.Waiting(), n)
 		}

@@ -84,7 +84,7 @@ func TestProfileCacheSeesAnEditInPlace(t *testing.T) {
 		b.get("prod") // read just before
 		f.Write(edited)
 		f.Close()
-		for deadline := time.Now().Add(5 * time.Second); b.server("prod") != want; time.Sleep(time.Millisecond) {
+		for deadline := time.Now().Add(30 * time.Second); b.server("prod") != want; time.Sleep(time.Millisecond) {
 			if time.Now().After(deadline) {
 				t.Fatalf("%d: got %s, want %s", i, b.server("prod"), want)
 			}
@@ -102,7 +102,7 @@ func TestProfileCacheReadsTwiceWhatHadJustChanged(t *testing.T) {
 	b.mu.Lock()
 	b.stamps, b.read = b.stampAll(), time.Now() // as if the second had been there at the first reading
 	b.mu.Unlock()
-	for deadline := time.Now().Add(5 * time.Second); b.server("prod") != "https://two:6443"; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(30 * time.Second); b.server("prod") != "https://two:6443"; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("got %s", b.server("prod"))
 		}

@@ -263,7 +263,7 @@ func cut(answer *http.Response) bool {
 	select {
 	case <-ended:
 		return true
-	case <-time.After(10 * time.Second):
+	case <-time.After(30 * time.Second):
 		answer.Body.Close()
 		<-ended
 		return false

@@ -234,7 +234,7 @@ func TestRenewDueTogether(t *testing.T) {
 	c.Change(func(to *apiserver.Conduct) { to.Decision = apiserver.Issue })
 	approved := make(chan bool, 1)
 	go func() { // approves what is held once the other has been asked for
-		for deadline := time.Now().Add(10 * time.Second); len(c.RequestNames()) < 2 && time.Now().Before(deadline); {
+		for deadline := time.Now().Add(30 * time.Second); len(c.RequestNames()) < 2 && time.Now().Before(deadline); {
 			<-time.After(20 * time.Millisecond)
 		}
 		approved <- len(c.RequestNames()) == 2

@@ -75,7 +75,7 @@ func (p *pty) command(t *testing.T, socket string) command {
 // waitFor waits until the person has seen text.
 func (p *pty) waitFor(t *testing.T, text string) {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !strings.Contains(p.seen.String(), text); {
+	for deadline := time.Now().Add(30 * time.Second); !strings.Contains(p.seen.String(), text); {
 		if time.Now().After(deadline) {
 			t.Fatalf("the terminal shows %q, want %q", p.seen.String(), text)
 		}
@@ -161,7 +161,7 @@ func TestInterruptedPrompt(t *testing.T) {
 
 // waitForPrompt waits until echo is off.
 func (p *pty) waitForPrompt(tty *os.File) {
-	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 		if t, err := unix.IoctlGetTermios(int(tty.Fd()), unix.TCGETS); err == nil && t.Lflag&unix.ECHO == 0 {
 			return
 		}

@@ -20,7 +20,7 @@ func waitsForTouch(t *testing.T, agent *clienttest.Agent, method string, announc
 	var stderr synced
 	ended := make(chan int, 1)
 	go func() { ended <- run(command{socket: agent.Socket}, &stderr) }()
-	for deadline := time.Now().Add(10 * time.Second); !strings.Contains(stderr.String(), touchNote); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(30 * time.Second); !strings.Contains(stderr.String(), touchNote); time.Sleep(time.Millisecond) {
 		if announced && len(agent.Calls(method)) > 0 && agent.Announce(agentwire.WatchReply{What: "touch", Name: "alice", State: "wanted"}) > 0 {
 			announced = false
 		}

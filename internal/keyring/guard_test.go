@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"holdfast/internal/bus"
+	"holdfast/test/pace"
 )
 
 var background = context.Background()
@@ -35,7 +36,7 @@ func TestHungCall(t *testing.T) {
 			t.Fatalf("behind the one that hangs: %v", err)
 		}
 	}
-	if took := time.Since(start); took > callTimeout/2 {
+	if took := time.Since(start); pace.Over(t, took, callTimeout/2) {
 		t.Errorf("it took %v to be told", took)
 	}
 	if now := runtime.NumGoroutine(); now > before {

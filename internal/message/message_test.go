@@ -13,6 +13,7 @@ import (
 
 	"holdfast/internal/fault"
 	"holdfast/internal/keys"
+	"holdfast/test/pace"
 )
 
 // TestOnlyOwnKind gives every kind of message to every parser: its own takes it,
@@ -115,7 +116,7 @@ func TestMutants(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	random, start := rand.New(rand.NewPCG(seed, 0)), time.Now()
 	good := samples(t)
-	accepted := 0
+	accepted, mutants := 0, pace.Share(mutants/10, mutants)
 	for range mutants {
 		a, b := good[random.IntN(len(good))], good[random.IntN(len(good))]
 		mutant := a.with(mutate(random, a.message, b.message))

@@ -348,7 +348,7 @@ func TestSystemdSocketActivate(t *testing.T) {
 
 // dialWhenReady waits until the socket listens: its file exists a moment before.
 func dialWhenReady(path string) string {
-	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 		conn, err := net.Dial("unix", path)
 		if err == nil {
 			return firstLine(conn)

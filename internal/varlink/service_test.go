@@ -139,8 +139,8 @@ func receive[T any](t testing.TB, from <-chan T, what string) T {
 	select {
 	case v := <-from:
 		return v
-	case <-time.After(10 * time.Second):
-		t.Fatalf("no %s within 10 s", what)
+	case <-time.After(30 * time.Second):
+		t.Fatalf("no %s within 30 s", what)
 	}
 	panic("unreachable")
 }

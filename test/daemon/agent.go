@@ -8,7 +8,7 @@ import (
 
 // patience bounds every wait. An agent answers within 50 ms on an idle machine;
 // the rest is for a loaded one.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // Options says how to start an agent. The zero value is a user's agent without
 // a device.

@@ -24,7 +24,7 @@ type TB interface {
 }
 
 // patience is how long a program may take to get ready or to end.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // configuration has no service directories: what nobody started is not there.
 const configuration = `<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-Bus Bus Configuration 1.0//EN" "http://www.freedesktop.org/standards/dbus/1.0/busconfig.dtd">

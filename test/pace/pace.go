@@ -8,6 +8,7 @@ package pace
 
 import (
 	"os"
+	"os/exec"
 	"testing"
 	"time"
 )
@@ -35,4 +36,17 @@ func Slowest(tb testing.TB, n int, f func() error) (slowest time.Duration) {
 		slowest = max(slowest, time.Since(begun))
 	}
 	return slowest
+}
+
+// Over reports whether something took longer than limit, which holds for a machine
+// with nothing else to do. On another machine the limit has slack: many times what
+// starting a program takes there at the moment.
+func Over(tb testing.TB, took, limit time.Duration) bool {
+	tb.Helper()
+	if took <= limit {
+		return false
+	}
+	usual := Slowest(tb, 5, func() error { return exec.Command("/bin/true").Run() })
+	tb.Logf("it took %v, over %v; here and now starting a program takes %v", took, limit, usual)
+	return took > limit+20*usual
 }

@@ -14,10 +14,12 @@ import (
 	"regexp"
 	"strconv"
 	"testing"
+	"time"
 
 	"holdfast/client/broker/ticket"
 	"holdfast/client/profile"
 	"holdfast/internal/peer"
+	"holdfast/test/pace"
 )
 
 // A setting is what a broker in a role needs to know.
@@ -240,12 +242,15 @@ func (b *broker) watch(ctx context.Context, client *http.Client) {
 func TestMemoryOfUpgradesIsFlat(t *testing.T) {
 	b := newBroker(t, switchTo("SPDY/3.1", func(conn *tls.Conn, in *bufio.Reader) { io.Copy(conn, in) }))
 	conn := b.dial("prod")
+	if err := conn.SetDeadline(time.Now().Add(5 * time.Minute)); err != nil { // it carries much
+		t.Fatal(err)
+	}
 	fmt.Fprintf(conn, "POST /exec HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\nAuthorization: Bearer %s\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n", b.token)
 	in := bufio.NewReader(conn)
 	if response, err := http.ReadResponse(in, nil); err != nil || response.StatusCode != 101 {
 		t.Fatalf("got %v, %v", response, err)
 	}
-	const size = 256 << 20
+	size := pace.Share[int64](128<<20, 1<<30)
 	go func() {
 		io.Copy(conn, zeros(size))
 		conn.CloseWrite()

@@ -186,7 +186,7 @@ func TestShutdownCutsHalfOpenUpgrades(t *testing.T) {
 	}()
 	select {
 	case <-stopped:
-	case <-time.After(10 * time.Second):
+	case <-time.After(30 * time.Second):
 		t.Error("the shutdown waits for the client")
 	}
 }

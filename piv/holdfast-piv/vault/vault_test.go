@@ -129,7 +129,7 @@ func TestWipedUnasked(t *testing.T) {
 		t.Fatal(err)
 	}
 	v.keep(t, a, "314159", 20*time.Millisecond)
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
 		v.mu.Lock()
 		gone := v.page[0] == 0
 		v.mu.Unlock()

@@ -13,6 +13,7 @@ import (
 	"holdfast/client/profile"
 	"holdfast/test/daemon"
 	"holdfast/test/kube"
+	"holdfast/test/pace"
 )
 
 // requests counts the certificate requests that a user has made.
@@ -152,7 +153,7 @@ func TestCertificateUndecided(t *testing.T) {
 		decide(t, plane, "denied", certificatesv1.CertificateDenied)
 		started := time.Now()
 		o := run(r.plugin(t, "prod", profile.ModeCertificate, r.cluster()))
-		if o.code == 0 || o.stdout != "" || !strings.Contains(o.stderr, "denied") || time.Since(started) > 8*time.Second {
+		if o.code == 0 || o.stdout != "" || !strings.Contains(o.stderr, "denied") || pace.Over(t, time.Since(started), 8*time.Second) {
 			t.Errorf("denied, after %v: %+v", time.Since(started), o)
 		}
 	})
@@ -180,7 +181,7 @@ func TestCertificateUndecided(t *testing.T) {
 		bindOnce(t, plane, "pending")
 		started := time.Now()
 		o := run(r.plugin(t, "prod", profile.ModeCertificate, r.cluster()))
-		if took := time.Since(started); o.code == 0 || o.stdout != "" || !strings.Contains(o.stderr, "hint: ") || took > 62*time.Second {
+		if took := time.Since(started); o.code == 0 || o.stdout != "" || !strings.Contains(o.stderr, "hint: ") || pace.Over(t, took, 62*time.Second) {
 			t.Errorf("pending, after %v: %+v", took, o)
 		}
 	})

@@ -145,7 +145,7 @@ func TestFinger(t *testing.T) {
 	if err := waiting.Start(); err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(10 * time.Second); p.hand("touch") != "ok touch"; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(30 * time.Second); p.hand("touch") != "ok touch"; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("the card never asked for a touch")
 		}

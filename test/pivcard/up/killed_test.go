@@ -44,7 +44,7 @@ func TestKilled(t *testing.T) {
 	if err := cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(10 * time.Second); running(children[0]); {
+	for deadline := time.Now().Add(30 * time.Second); running(children[0]); {
 		if time.Now().After(deadline) {
 			t.Fatalf("pcscd %s outlives its rig", children[0])
 		}

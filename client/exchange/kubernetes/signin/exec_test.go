@@ -16,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"holdfast/test/apiserver"
+	"holdfast/test/pace"
 )
 
 // TestMain is the exec plugin of the tests too: PLUGIN says what to print.
@@ -158,7 +159,7 @@ func TestExecEnds(t *testing.T) {
 	defer cancel()
 	started := time.Now()
 	_, err := Run(ctx, plugin("wait"), &Cluster{}, Streams{Stderr: io.Discard})
-	if !errors.Is(err, context.DeadlineExceeded) || time.Since(started) > 20*time.Second {
+	if !errors.Is(err, context.DeadlineExceeded) || pace.Over(t, time.Since(started), 20*time.Second) {
 		t.Errorf("got %v after %s", err, time.Since(started))
 	}
 }
