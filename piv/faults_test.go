@@ -30,6 +30,7 @@ type stage struct {
 	felt                 int           // faults that made a call fail; the others were borne
 	slowest              time.Duration // recovery
 	usual                time.Duration // what unlocking and signing takes here without a fault
+	limit                time.Duration // how long the card may take for one call
 }
 
 // recovery is how soon a card must be of use again when its fault is over, on a
@@ -77,7 +78,6 @@ func newStage(t *testing.T) *stage {
 	}
 	c := config(t, rig)
 	c.Log = nil
-	c.Limits(500*time.Millisecond, 500*time.Millisecond, 50*time.Millisecond)
 	s.b = openPIV(t, c)
 	setUp(t, s.b, 1)
 	setUp(t, s.b, 2)
@@ -87,6 +87,10 @@ func newStage(t *testing.T) *stage {
 		s.b.Lock(nil)
 		return errors.Join(s.unlock(soon(t)), s.sign(soon(t)))
 	})
+	s.b.Close()
+	s.limit = 500*time.Millisecond + 5*s.usual
+	c.Limits(s.limit, s.limit, 50*time.Millisecond)
+	s.b = openPIV(t, c)
 	return s
 }
 
@@ -137,7 +141,7 @@ func (s *stage) signBeside(over context.Context) {
 			s.t.Logf("the other card: %d signatures", n)
 			return
 		}
-		if took := time.Since(begun); err != nil || took > 2*time.Second+s.slack() {
+		if took := time.Since(begun); err != nil || took > 4*s.limit {
 			s.t.Errorf("the other card: %v after %v", err, took)
 		}
 		select {
@@ -156,11 +160,11 @@ func (s *stage) suffer(r *rand.Rand) {
 	s.card.Order(fault)
 	failed := false
 	for _, call := range []func(context.Context) error{s.unlock, s.sign} {
-		ctx, cancel := context.WithTimeout(s.t.Context(), time.Second)
+		ctx, cancel := context.WithTimeout(s.t.Context(), 2*s.limit)
 		begun := time.Now()
 		failed = call(ctx) != nil || failed
 		cancel()
-		if took := time.Since(begun); took > 1500*time.Millisecond+s.slack() {
+		if took := time.Since(begun); took > 3*s.limit {
 			s.hangs++
 			s.t.Errorf("%s: a call took %v", name, took)
 		}
@@ -187,7 +191,7 @@ func (s *stage) sign(ctx context.Context) error { return sign(ctx, s.b, s.key) }
 func (s *stage) recover(name string) {
 	begun := time.Now()
 	for {
-		ctx, cancel := context.WithTimeout(s.t.Context(), 3*time.Second)
+		ctx, cancel := context.WithTimeout(s.t.Context(), 6*s.limit)
 		err := s.unlock(ctx)
 		if err == nil {
 			err = s.sign(ctx)
