@@ -80,14 +80,14 @@ func TestDemoUnread(t *testing.T) {
 	}
 	for _, ending := range []string{
 		`for i in 1 2 3; do say "$i"; sleep 0.1; done; exec >&2; echo "not ended by the pipe"`,
-		`kill -INT $$; sleep 600`,
+		`kill -TERM $$; sleep 600`,
 	} {
 		script := filepath.Join(t.TempDir(), "demo")
 		text := fmt.Sprintf("set -eu\nPWD=/nonexistent\n. %s\nbackground helper sleep 600\necho \"$dir $!\" >&3\n%s\n", stage, ending)
 		if err := os.WriteFile(script, []byte(text), 0o700); err != nil {
 			t.Fatal(err)
 		}
-		p := role.Start(t, role.Options{Role: "run", Env: []string{"PATH=/usr/bin:/bin"}},
+		p := role.Start(t, role.Options{Role: "run", Env: []string{"PATH=/usr/bin:/bin", "TMPDIR=" + t.TempDir()}},
 			"sh", "-c", `exec 3>&1; { sh "$0" 2>&3; echo "status $?" >&3; } | :`, script)
 		var dir string
 		var pid int
