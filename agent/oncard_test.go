@@ -116,7 +116,7 @@ func TestPromptForACardShowsTheCardsTries(t *testing.T) {
 	q.pin("864213")
 	err := soon(t, "the answer", result)
 	wantKind(t, err, fault.PINBlocked)
-	if e, _ := fault.AsError(err); e == nil || !strings.Contains(e.Hint, "holdfast piv unblock") {
+	if e, _ := fault.AsError(err); e == nil || !strings.Contains(e.Advice(), "holdfast piv unblock") {
 		t.Errorf("got %v, want a hint of the PUK", err)
 	}
 	wantKind(t, soon(t, "the answer", r.signing(t.Context(), "a")), fault.PINBlocked)

@@ -428,7 +428,7 @@ func TestNobodyToAsk(t *testing.T) {
 	before := r.metrics()["device_seconds memory"].Count
 	_, err := r.signClient("alice")
 	wantKind(t, err, fault.PINRequired)
-	if e, ok := fault.AsError(err); !ok || e.Hint != "holdfast unlock alice" {
+	if e, ok := fault.AsError(err); !ok || e.Advice() != "holdfast unlock alice" {
 		t.Errorf("got %#v, want the command that unlocks", err)
 	}
 	wantKind(t, r.call(agentwire.UnlockKey, agentwire.UnlockKeyParameters{Name: "alice"}, nil), fault.PINRequired)

@@ -152,7 +152,7 @@ func TestMissingAndForbiddenSecretsLookTheSame(t *testing.T) {
 		_, err := r.unseal(name)
 		wantKind(t, err, fault.Denied)
 		e, _ := fault.AsError(err)
-		answers[name] = strings.ReplaceAll(e.Message+"; "+e.Hint, name, "NAME")
+		answers[name] = strings.ReplaceAll(e.Message+"; "+e.Advice(), name, "NAME")
 		lines := r.auditLines()
 		var rec map[string]any
 		if err := json.Unmarshal([]byte(lines[len(lines)-1]), &rec); err != nil {
