@@ -48,11 +48,13 @@ func (d *desk) await(what string, so func() bool) {
 	}
 }
 
-// again kills the child and starts another.
+// again kills the child, starts another, and waits until pcscd has closed the
+// connection of the first one.
 func (d *desk) again() {
 	d.t.Helper()
 	d.kill()
 	d.child = start(d.t, d.rig)
+	d.await("pcscd to close the killed child's connection", func() bool { return !d.inUse() })
 }
 
 // sent expects so many PINs to have been sent to the card so far.

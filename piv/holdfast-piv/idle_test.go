@@ -14,12 +14,21 @@ import (
 // free reports whether nobody is connected to the desk's card, as the child
 // sees it.
 func (d *desk) free() bool {
+	r := d.reader()
+	return r.Present && !r.InUse
+}
+
+// inUse reports whether a program is connected to the desk's card.
+func (d *desk) inUse() bool { return d.reader().InUse }
+
+// reader returns the state of the card's reader, as the child sees it.
+func (d *desk) reader() wire.Reader {
 	for _, r := range d.must(wire.Request{Op: wire.Readers}).Readers {
 		if r.Name == d.rig.ReaderOf(d.card) {
-			return r.Present && !r.InUse
+			return r
 		}
 	}
-	return false
+	return wire.Reader{}
 }
 
 // released waits until the child has let go of the card.
