@@ -76,7 +76,7 @@ type Agent struct {
 	grants  *grants.Grants
 	now     func() time.Time // the clock of grants
 	faults  keyFaults
-	claims  slotClaims
+	claims  claims
 	rates   rateLimits
 
 	auditReads semaphore // reads of the whole audit log

@@ -62,6 +62,7 @@ type device struct {
 	unseal  func([]byte) []byte // what becomes of a secret that was opened
 	sign    func() error        // what Sign answers instead, when it is not nil
 	lent    []byte              // the last PIN, as Unlock got it
+	status  func()              // called by Status, when it is not nil
 }
 
 // Import implements keys.Backend.
@@ -91,6 +92,9 @@ func (d *device) Sign(ctx context.Context, m keys.Material, s keys.Scheme, diges
 // Status implements keys.Backend.
 func (d *device) Status(ctx context.Context) keys.Status {
 	d.asked.Add(1)
+	if d.status != nil {
+		d.status()
+	}
 	return d.Memory.Status(ctx)
 }
 
@@ -605,6 +609,36 @@ func TestAKeyHasOneRecord(t *testing.T) {
 	p := agentwire.AdoptKeyParameters{Name: "again", Purpose: "tls-client", File: file.File}
 	if err := r.call(agentwire.AdoptKey, p, &agentwire.KeyReply{}); err != nil {
 		t.Errorf("adopted after it was deleted: %v", err)
+	}
+}
+
+// Of two requests that adopt one key file at the same time, one gets the key.
+func TestAdoptedAtTheSameTime(t *testing.T) {
+	r := newRig(t)
+	r.create("alice", keys.TLSClient)
+	var file agentwire.ExportKeyReply
+	if err := r.call(agentwire.ExportKey, agentwire.NameParameters{Name: "alice"}, &file); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.call(agentwire.DeleteKey, agentwire.NameParameters{Name: "alice"}, &agentwire.Empty{}); err != nil {
+		t.Fatal(err)
+	}
+	adopt := func(name, purpose string) agentwire.AdoptKeyParameters {
+		return agentwire.AdoptKeyParameters{Name: name, Purpose: purpose, File: file.File}
+	}
+	looked, goOn := make(chan struct{}, 16), make(chan struct{})
+	r.memory.status = func() { looked <- struct{}{}; <-goOn } // before the record is stored
+	first := r.calling(t.Context(), agentwire.AdoptKey, adopt("one", "tls-client"))
+	<-looked
+	second := r.call(agentwire.AdoptKey, adopt("two", "tls-server"), &agentwire.KeyReply{})
+	close(goOn)
+	wantKind(t, second, fault.Busy)
+	if err := <-first; err != nil {
+		t.Error(err)
+	}
+	wantKind(t, r.call(agentwire.AdoptKey, adopt("two", "tls-server"), &agentwire.KeyReply{}), fault.Denied)
+	if all := r.store.List(); len(all) != 1 {
+		t.Errorf("one key has %d records", len(all))
 	}
 }
 

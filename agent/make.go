@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -42,12 +41,11 @@ func (r *request) finish(ctx context.Context, d *device, j job, m keys.Material)
 		return err
 	}
 	defer release()
-	if r.agent.known(m.Public) { // nothing to undo: what the device holds belongs to the existing record
-		return &fault.Error{
-			Kind: fault.Denied, Message: "the key is in use already: a record names it, and a key has one purpose",
-			Hint: "make a key of its own for each purpose: `holdfast key create`",
-		}
+	releaseKey, err := r.claimKey(m.Public)
+	if err != nil { // nothing to undo: what the device holds belongs to the other record
+		return err
 	}
+	defer releaseKey()
 	if err := describe(rec, m, d.look(ctx, statusTimeout)); err != nil {
 		return r.undo(d, m, err)
 	}
@@ -123,18 +121,6 @@ func storeError(err error) error {
 		Kind: fault.Internal, Message: "the key's record cannot be written",
 		Hint: "check the disk that holds the agent's state; the agent's log has the cause", Err: err,
 	}
-}
-
-// known reports whether a record of any user has this public key. The TPM does not
-// prevent a user from adopting a key file twice: without this check a key could have
-// several purposes and owners.
-func (a *Agent) known(public []byte) bool {
-	for _, rec := range a.Store.List() {
-		if bytes.Equal(rec.Material.Public, public) {
-			return true
-		}
-	}
-	return false
 }
 
 // describe completes a record with the key that the device made.

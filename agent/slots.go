@@ -1,8 +1,10 @@
 package agent
 
 import (
+	"bytes"
 	"encoding/pem"
 	"fmt"
+	"slices"
 	"strconv"
 	"sync"
 
@@ -21,11 +23,12 @@ type slot struct {
 
 func (s slot) String() string { return fmt.Sprintf("slot %s of card %d", s.name, s.serial) }
 
-// slotClaims are the slots in which a key is being made or adopted. The zero value has
-// none.
-type slotClaims struct {
+// claims are the slots in which a key is being made or adopted, and the public keys
+// whose record is being stored. The zero value has none.
+type claims struct {
 	mu    sync.Mutex // held while the records are searched: a claim ends after its record is stored
 	slots map[slot]struct{}
+	keys  map[string]struct{} // by public key
 }
 
 // claim keeps a slot for a request that makes or adopts a key in it, until release is
@@ -54,6 +57,39 @@ func (r *request) claim(s slot, taken bool) (release func(), err error) {
 		defer c.mu.Unlock()
 		delete(c.slots, s)
 	}, nil
+}
+
+// claimKey keeps a public key for a request that stores its record, until release is
+// called. It rejects a key that another request claims or that a record of any user has:
+// the TPM does not prevent a user from adopting a key file twice, and a key has one
+// purpose and one owner.
+func (r *request) claimKey(public []byte) (release func(), err error) {
+	a, c, key := r.agent, &r.agent.claims, string(public)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if _, claimed := c.keys[key]; claimed {
+		return nil, &fault.Error{Kind: fault.Busy, Message: "another request makes or adopts this key", Hint: "try again later"}
+	}
+	if a.known(public) {
+		return nil, &fault.Error{
+			Kind: fault.Denied, Message: "the key is in use already: a record names it, and a key has one purpose",
+			Hint: "make a key of its own for each purpose: `holdfast key create`",
+		}
+	}
+	if c.keys == nil {
+		c.keys = map[string]struct{}{}
+	}
+	c.keys[key] = struct{}{}
+	return func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		delete(c.keys, key)
+	}, nil
+}
+
+// known reports whether a record of any user has this public key.
+func (a *Agent) known(public []byte) bool {
+	return slices.ContainsFunc(a.Store.List(), func(rec store.Record) bool { return bytes.Equal(rec.Material.Public, public) })
 }
 
 func (a *Agent) recordIn(s slot) (store.Record, bool) {
