@@ -120,6 +120,26 @@ func TestConnectionsOfOneUser(t *testing.T) {
 	}
 }
 
+// A file system that hangs, while the profiles are checked or the proxy's address is
+// written, does not make a watchdog restart the broker.
+func TestAliveWithoutFileSystem(t *testing.T) {
+	b, _, _ := inside(t, func(*Options) {})
+	b.profiles.mu.Lock()
+	defer b.profiles.mu.Unlock()
+	b.proxy.mu.Lock()
+	defer b.proxy.mu.Unlock()
+	alive := make(chan error, 1)
+	go func() { alive <- b.Alive() }()
+	select {
+	case err := <-alive:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("no answer")
+	}
+}
+
 // A call that waits for a cluster does not hold up the broker's end.
 func TestCallsAreCut(t *testing.T) {
 	m := &blocking{asked: make(chan minted.Request, 2)}
