@@ -91,6 +91,9 @@ func explainRequest(e *fault.Error, err error) {
 	var decided *kubernetes.DecisionError
 	var pending *kubernetes.PendingError
 	var unfit *kubernetes.CertificateError
+	if errors.Is(err, context.DeadlineExceeded) {
+		e.Kind = fault.Deadline
+	}
 	switch {
 	case errors.As(err, &decided):
 		e.Hint = "the approver and the signer say why; mode proxy needs neither"
@@ -103,6 +106,6 @@ func explainRequest(e *fault.Error, err error) {
 			e.Hint = "the signer is to blame; its log says more"
 		}
 	case errors.Is(err, context.DeadlineExceeded):
-		e.Kind, e.Message, e.Hint = fault.Deadline, "the cluster did not issue a credential in time", "is the network there, or the VPN?"
+		e.Message, e.Hint = "the cluster did not issue a credential in time", "is the network there, or the VPN?"
 	}
 }

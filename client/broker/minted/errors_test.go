@@ -26,6 +26,7 @@ func TestKinds(t *testing.T) {
 		{&kubernetes.StatusError{Code: 403}, brokerwire.Upstream, fault.Next{}},
 		{&kubernetes.StatusError{Code: 401}, brokerwire.Upstream, fault.Next{Do: fault.Enroll, Profile: "prod"}},
 		{context.DeadlineExceeded, fault.Deadline, fault.Next{}},
+		{&kubernetes.PendingError{Name: "csr", Err: context.DeadlineExceeded}, fault.Deadline, fault.Next{}},
 		{errors.New("odd"), brokerwire.Upstream, fault.Next{}},
 	} {
 		e := explain(test.err, &profile.Profile{Name: "prod"}, brokerwire.ModeToken)
