@@ -133,12 +133,14 @@ func (r *request) add(ctx context.Context, op policy.Operation, rec store.Record
 	}
 	e.purpose = rec.Purpose
 	d, err := r.agent.device(backend)
+	release := func() {}
 	if err == nil {
-		err = r.quota(t)
+		release, err = r.quota(t)
 	}
 	if err != nil {
 		return nil, r.deny(e, err)
 	}
+	defer release()
 	if err := r.permit(e); err != nil {
 		return nil, err
 	}
@@ -180,31 +182,28 @@ const (
 	maxPersistent = 2
 )
 
-// quota rejects a key beyond the share of one user of a machine's agent. A user's own
-// agent has no other users, and root has no quota.
-func (r *request) quota(t keys.Template) error {
+// quota counts a key that is made from now on until release is called. It rejects a key
+// beyond the share of one user of a machine's agent. A user's own agent has no other
+// users, and root has no quota.
+func (r *request) quota(t keys.Template) (release func(), err error) {
 	uid := r.conn.peer.UID
 	if !r.agent.System || uid == machine {
-		return nil
-	}
-	all, persistent := 0, 0
-	for _, rec := range r.agent.Store.List() {
-		if rec.Owner.UID == uid {
-			all++
-		}
-		if rec.Owner.UID == uid && rec.Persistent {
-			persistent++
-		}
-	}
-	if all >= maxKeys || t.Persistent && persistent >= maxPersistent {
-		return &fault.Error{
-			Kind: fault.Denied, Message: fmt.Sprintf("a user of this machine has at most %d keys, %d of them persistent", maxKeys, maxPersistent),
-			Hint: "delete one that is not needed: `holdfast key list`, `holdfast key delete NAME`",
-		}
+		return func() {}, nil
 	}
 	cost := 1
 	if t.Algorithm == keys.RS256 {
 		cost = rsaKeyCost
 	}
-	return r.agent.rates.createdKeys.check(uid, cost, "new keys")
+	release, ok := r.agent.claims.share(uid, t.Persistent, r.agent.Store.List)
+	if !ok {
+		return nil, &fault.Error{
+			Kind: fault.Denied, Message: fmt.Sprintf("a user of this machine has at most %d keys, %d of them persistent", maxKeys, maxPersistent),
+			Hint: "delete one that is not needed: `holdfast key list`, `holdfast key delete NAME`",
+		}
+	}
+	if err := r.agent.rates.createdKeys.check(uid, cost, "new keys"); err != nil {
+		release()
+		return nil, err
+	}
+	return release, nil
 }

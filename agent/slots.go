@@ -23,12 +23,56 @@ type slot struct {
 
 func (s slot) String() string { return fmt.Sprintf("slot %s of card %d", s.name, s.serial) }
 
-// claims are the slots in which a key is being made or adopted, and the public keys
-// whose record is being stored. The zero value has none.
+// claims are what requests that make or adopt keys have claimed: slots, the public keys
+// whose records are being stored, and shares of the quotas. The zero value has none.
 type claims struct {
-	mu    sync.Mutex // held while the records are searched: a claim ends after its record is stored
-	slots map[slot]struct{}
-	keys  map[string]struct{} // by public key
+	mu     sync.Mutex // held while the records are searched: a claim ends after its record is stored
+	slots  map[slot]struct{}
+	keys   map[string]struct{} // by public key
+	making map[uint32]quota    // by uid
+}
+
+// quota counts the keys of one user.
+type quota struct{ all, persistent int }
+
+func (q *quota) add(n int, persistent bool) {
+	q.all += n
+	if persistent {
+		q.persistent += n
+	}
+}
+
+// share counts one more key of uid, until release is called. It reports false, and counts
+// nothing, when uid has its share of keys, those that are being made included.
+func (c *claims) share(uid uint32, persistent bool, records func() []store.Record) (release func(), ok bool) {
+	count := func(n int) {
+		q := c.making[uid]
+		if q.add(n, persistent); q == (quota{}) {
+			delete(c.making, uid)
+			return
+		}
+		c.making[uid] = q
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.making == nil {
+		c.making = map[uint32]quota{}
+	}
+	has := c.making[uid]
+	for _, rec := range records() {
+		if rec.Owner.UID == uid {
+			has.add(1, rec.Persistent)
+		}
+	}
+	if has.all >= maxKeys || persistent && has.persistent >= maxPersistent {
+		return nil, false
+	}
+	count(1)
+	return func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		count(-1)
+	}, true
 }
 
 // claim keeps a slot for a request that makes or adopts a key in it, until release is
