@@ -10,7 +10,7 @@
 // What it does not protect against: any process that holds the connected descriptor
 // acts as the process that connected, so a peer can pass its connection, or what
 // it receives, to any other process. Programs of one uid can debug, replace and
-// imitate each other; [Peer.Describe] is only for display. On kernels before 6.5 the process
+// imitate each other. On kernels before 6.5 the process
 // is found by its pid, see [Identity.UnitRacy].
 package peer
 
@@ -94,9 +94,6 @@ type Identifier struct {
 
 	overflow overflowUID
 }
-
-// FromConn is [Identifier.FromConn] for programs that identify one peer.
-func FromConn(c *net.UnixConn) (*Peer, error) { return new(Identifier).FromConn(c) }
 
 // FromConn identifies the process that connected c, and reads nothing from c. It
 // returns a [Refused] for a uid that does not exist here (the overflow uid), for

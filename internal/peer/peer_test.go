@@ -62,7 +62,7 @@ func TestFromConnReadsNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	conn := role.Accept(t, l)
-	p, err := FromConn(conn)
+	p, err := new(Identifier).FromConn(conn)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -151,8 +151,8 @@ func TestExecIsTheSameProcess(t *testing.T) {
 	if err := p.Alive(); err != nil {
 		t.Errorf("got %v, want a process that is alive", err)
 	}
-	if got := p.Describe().Executable; got != "/usr/bin/cat" && got != "/bin/cat" {
-		t.Errorf("got executable %q, want cat", got)
+	if got, err := os.Readlink(proc.Path(p.PID, "exe")); got != "/usr/bin/cat" && got != "/bin/cat" {
+		t.Errorf("got executable %q, %v, want cat", got, err)
 	}
 }
 
@@ -169,7 +169,7 @@ func TestPassedDescriptor(t *testing.T) {
 	receiver.Expect("written")
 
 	conn := role.Accept(t, l)
-	p, err := FromConn(conn)
+	p, err := new(Identifier).FromConn(conn)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -198,7 +198,7 @@ func TestDeadAtAccept(t *testing.T) {
 		} else {
 			awaitZombie(t, client.Cmd.Process.Pid)
 		}
-		p, err := FromConn(conn)
+		p, err := new(Identifier).FromConn(conn)
 		var refused *Refused
 		if !errors.As(err, &refused) || !errors.Is(err, ErrGone) {
 			t.Fatalf("reaped %t: got %+v, %v, want ErrGone", reaped, p, err)
@@ -229,9 +229,6 @@ func TestDeathAfterAccept(t *testing.T) {
 	awaitZombie(t, client.Cmd.Process.Pid)
 	if err := p.Alive(); !errors.Is(err, ErrGone) {
 		t.Errorf("zombie: got %v, want ErrGone", err)
-	}
-	if got := p.Describe(); !reflect.DeepEqual(got, Description{}) {
-		t.Errorf("got %+v of a zombie", got)
 	}
 	client.Kill()
 	if err := p.Alive(); !errors.Is(err, ErrGone) {
@@ -439,7 +436,7 @@ func TestFromConnOfAClosedConnection(t *testing.T) {
 	defer client.Close()
 	conn := role.Accept(t, l)
 	conn.Close()
-	if p, err := FromConn(conn); err == nil {
+	if p, err := new(Identifier).FromConn(conn); err == nil {
 		t.Errorf("got %+v, want an error", p)
 	}
 }

@@ -58,7 +58,7 @@ func (p *part) reuseAfterAccept(path string) error {
 	if err != nil {
 		return err
 	}
-	found, err := FromConn(conn)
+	found, err := new(Identifier).FromConn(conn)
 	if err != nil {
 		return err
 	}

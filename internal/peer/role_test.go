@@ -201,7 +201,7 @@ func (p *part) accept() error {
 		return err
 	}
 	p.conns = append(p.conns, conn)
-	found, err := FromConn(conn)
+	found, err := new(Identifier).FromConn(conn)
 	if err != nil {
 		return verdictOf(Identity{}, err).print()
 	}
@@ -266,7 +266,7 @@ func (p *process) verdict() verdict {
 // identify accepts and identifies one peer, which has to succeed.
 func identify(t *testing.T, l *net.UnixListener) *Peer {
 	t.Helper()
-	p, err := FromConn(role.Accept(t, l))
+	p, err := new(Identifier).FromConn(role.Accept(t, l))
 	if err != nil {
 		t.Fatal(err)
 	}

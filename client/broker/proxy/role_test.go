@@ -117,7 +117,7 @@ func issueTo(l *net.UnixListener, issue func(*peer.Peer) (string, error)) error 
 		return err
 	}
 	defer conn.Close()
-	p, err := peer.FromConn(conn)
+	p, err := new(peer.Identifier).FromConn(conn)
 	if err != nil {
 		return err
 	}

@@ -132,7 +132,7 @@ func start(t *testing.T, steps ...string) *role.Process {
 // identify accepts and identifies one peer.
 func identify(t *testing.T, l *net.UnixListener) *peer.Peer {
 	t.Helper()
-	p, err := peer.FromConn(role.Accept(t, l))
+	p, err := new(peer.Identifier).FromConn(role.Accept(t, l))
 	if err != nil {
 		t.Fatal(err)
 	}
