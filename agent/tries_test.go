@@ -162,7 +162,7 @@ func self(t *testing.T) *peer.Peer {
 		t.Fatal(err)
 	}
 	defer there.Close()
-	p, err := peer.FromConn(there.(*net.UnixConn))
+	p, err := new(peer.Identifier).FromConn(there.(*net.UnixConn))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -233,9 +233,8 @@ func TestAdoptWantsPIN(t *testing.T) {
 	}
 }
 
-// TestProve: the PIN of a card is proved by itself, and TriesLeft says what that
-// has cost.
-func TestProve(t *testing.T) {
+// TestTriesLeft: an unlock spends tries of the card's PIN, and TriesLeft reports them.
+func TestTriesLeft(t *testing.T) {
 	_, b, cards := start(t, 1)
 	m := create(t, b, keys.OnCard{PINPolicy: keys.PolicyOnce})
 	cards[0].Forget()
@@ -246,18 +245,18 @@ func TestProve(t *testing.T) {
 		}
 	}
 	left(3)
-	wantError(t, "a wrong PIN", b.Prove(soon(t), 1, []byte(wrongPIN)), fault.PINRequired, "2 tries")
+	until := time.Now().Add(time.Hour)
+	wantError(t, "a wrong PIN", b.Unlock(soon(t), m, []byte(wrongPIN), until), fault.PINRequired, "2 tries")
 	left(2)
-	if err := b.Prove(soon(t), 1, []byte(rightPIN)); err != nil {
+	if err := b.Unlock(soon(t), m, []byte(rightPIN), until); err != nil {
 		t.Error(err)
 	}
+	b.Lock(&m)
 	left(3)
-	wantError(t, "a key of the card", sign(soon(t), b, m), fault.PINRequired)
-	wantError(t, "another card", b.Prove(soon(t), 2, []byte(rightPIN)), fault.DeviceAbsent, "insert card 2")
-	wantError(t, "what is no PIN", b.Prove(soon(t), 1, []byte("12")), fault.BadRequest)
+	wantError(t, "what is no PIN", b.Unlock(soon(t), m, []byte("12"), until), fault.BadRequest)
 	cards[0].SetPINLeft(1)
 	left(1)
-	wantError(t, "the last try", b.Prove(soon(t), 1, []byte(rightPIN)), fault.PINBlocked, "unblock")
+	wantError(t, "the last try", b.Unlock(soon(t), m, []byte(rightPIN), until), fault.PINBlocked, "unblock")
 	if n := cards[0].PINTries(); n != 2 {
 		t.Errorf("the card was sent %d PINs, want 2", n)
 	}

@@ -29,7 +29,6 @@ func TestTwins(t *testing.T) {
 	wantError(t, "sign", sign(soon(t), b, m), fault.KeyMismatch, rig.ReaderOf(twin), rig.ReaderOf(cards[1]), "take one of them out")
 	pin, until := []byte(rightPIN), time.Now().Add(time.Hour)
 	wantError(t, "unlock", b.Unlock(soon(t), m, pin, until), fault.KeyMismatch, "both claim to be card 1")
-	wantError(t, "prove", b.Prove(soon(t), 1, pin), fault.KeyMismatch, "both claim")
 	wantError(t, "unblock", b.Unblock(soon(t), 1, []byte(rightPUK), pin), fault.KeyMismatch, "both claim")
 	_, err := b.Create(soon(t), keys.Template{Purpose: keys.TLSClient, Algorithm: keys.ES256, Card: keys.OnCard{PIN: pin}})
 	wantError(t, "create on the only card", err, fault.KeyMismatch, "both claim")

@@ -27,19 +27,6 @@ func (p *PIV) Unblock(ctx context.Context, serial uint32, puk, new []byte) error
 	return p.change(ctx, serial, "PIN", wire.Request{Op: wire.Unblock, Old: puk, New: new})
 }
 
-// Prove implements keys.CardHolder.
-func (p *PIV) Prove(ctx context.Context, serial uint32, pin []byte) error {
-	if err := keys.CheckCardPIN(pin); err != nil {
-		return err
-	}
-	r, err := p.scanner.find(ctx, serial)
-	if err != nil {
-		return aboutCard(err, serial)
-	}
-	_, _, err = r.worker.ask(ctx, r.serial, wire.Request{Op: wire.Slot, PIN: pin}, callOptions{limit: p.config.limits.inspect, grace: p.config.limits.grace})
-	return err
-}
-
 // change replaces a PIN or PUK with the request's New.
 func (p *PIV) change(ctx context.Context, serial uint32, what string, request wire.Request) error {
 	for _, secret := range [][]byte{request.Old, request.New} {

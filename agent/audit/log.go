@@ -2,14 +2,14 @@
 // each with the SHA-256 of the line before it, so that a line which was edited,
 // removed or moved breaks the chain.
 //
-// Start at [Open] and [Log.Append] for the writer, at [Verify] for the reader. A
+// Start at [Open] and [Log.Append] for the writer, at [Log.Verify] for the reader. A
 // record is in the file when Append returns, so a crash of the agent loses no record.
 // It is on the disk at most a second later, so a power cut may lose the last second
 // and no more. When a record cannot be written, the agent must reject the request that
 // the record is about.
 //
 // Once a second and when the log is closed, the log's head is written to an anchor
-// file beside the log. With the two, [Verify] finds:
+// file beside the log. With the two, a reader finds:
 //
 //   - a line edited, removed, moved or repeated anywhere, except as below;
 //   - a tail cut off, or the last line edited, up to the last anchor. Records

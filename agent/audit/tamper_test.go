@@ -141,7 +141,7 @@ func TestTamperAtRandom(t *testing.T) {
 			changed := change(split(bytes.Clone(data)))
 			write(t, path, changed)
 			var f *Fault
-			if _, err := Verify(path); !errors.As(err, &f) {
+			if _, err := verifyFile(path); !errors.As(err, &f) {
 				t.Fatalf("%s (%d bytes): %v, want a fault", kind, len(changed), err)
 			}
 		}

@@ -8,19 +8,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"os"
-	"syscall"
-	"time"
 )
 
 // Summary is the result of a walk along the chain.
 type Summary struct {
-	Records uint64    // good records, up to the fault if there is one
-	Head    string    // SHA-256 of the last good line, hex; zeros when there is none
-	First   time.Time // of the first record
-	Last    time.Time // of the last good record
-	Torn    int       // breaks that an interrupted write explains
+	Records uint64 // good records, up to the fault if there is one
+	Head    string // SHA-256 of the last good line, hex; zeros when there is none
 }
 
 // Fault is the first fault of a log.
@@ -43,36 +36,10 @@ const (
 // Error returns the line and its fault.
 func (f *Fault) Error() string { return fmt.Sprintf("line %d: %s: %s", f.Line, f.What, f.Fact) }
 
-// Verify walks the chain of the log at path, which no agent has open, and compares it
-// with its anchor. Its error is a *[Fault] when the log is not as the agent wrote it; a
-// break that an earlier [Open] recorded is a fault too, unless it was only a torn end.
-// For an open log see [Log.Verify].
-func Verify(path string) (Summary, error) {
-	// The anchor is read first: records that are added meanwhile come after it.
-	end, anchorErr := readAnchor(path)
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
-	if err != nil {
-		return Summary{}, err
-	}
-	defer f.Close()
-	c := newChecker(f, end)
-	s, err := c.run(context.Background())
-	if err == nil && anchorErr != nil {
-		err = &Fault{Line: c.line + 1, What: whatAnchor, Fact: anchorFact(anchorErr)}
-	}
-	return s, err
-}
-
-func anchorFact(err error) string {
-	if errors.Is(err, fs.ErrNotExist) {
-		return "the anchor is missing, so that a missing end cannot be detected"
-	}
-	return "the anchor cannot be used: " + err.Error()
-}
-
 // Verify walks the chain of an open log up to the last record that was appended
-// before the call, without stopping Append. Its errors are those of the function
-// [Verify], and ctx's error soon after ctx ends, which is not about the log.
+// before the call, without stopping Append. Its error is a *[Fault] when the log is not
+// as the agent wrote it; a break that [Open] recorded is a fault too, unless it was only
+// a torn end. After ctx ends it soon returns ctx's error, which is not about the log.
 func (l *Log) Verify(ctx context.Context) (Summary, error) {
 	l.mu.Lock()
 	end := l.head
@@ -150,16 +117,8 @@ func (c *checker) check(line []byte) *Fault {
 }
 
 func (c *checker) take(r *Record, sum string) {
-	c.Records, c.Head, c.Last = r.Seq, sum, r.Time
-	if r.Seq == 1 {
-		c.First = r.Time
-	}
-	if r.Kind != KindBreak {
-		return
-	}
-	if r.Detail["what"] == whatTorn {
-		c.Torn++
-	} else if c.recorded == nil {
+	c.Records, c.Head = r.Seq, sum
+	if r.Kind == KindBreak && r.Detail["what"] != whatTorn && c.recorded == nil {
 		c.recorded = &Fault{Line: c.line, What: r.Detail["what"], Fact: "when the agent started here: " + r.Detail["fact"]}
 	}
 }

@@ -180,14 +180,9 @@ func (w *walk[R]) file(path string, uid uint32) {
 	if err == nil {
 		err = w.take(data, id{uid, name})
 	}
-	if err == nil {
-		return
+	if err != nil {
+		w.setAside(Problem{Path: path, Reason: err.Error()})
 	}
-	p := Problem{Path: path, Reason: err.Error()}
-	if w.shelf.keys {
-		p.Owner, p.Name = uid, name
-	}
-	w.setAside(p)
 }
 
 // take keeps the record in data if it is that of k and the newest.

@@ -20,7 +20,7 @@ type shelf[R record[R]] struct {
 	root   string
 	kind   string // in messages: "key"
 	prefix string // of the records' names in the ledger
-	keys   bool   // holds keys: its directory is made by Open, and problems name the key
+	keys   bool   // holds keys: its directory is made by Open
 	parse  func(data []byte) (R, error)
 
 	records map[id]R // guarded by Store.mu

@@ -47,8 +47,6 @@ type Store struct {
 type Problem struct {
 	Path   string
 	Reason string
-	Owner  uint32 // with Name: the key to which the path belongs
-	Name   string // empty unless the path belongs to a key; always for sealed secrets
 }
 
 // Open takes the state directory dir, makes it when it is missing, and loads

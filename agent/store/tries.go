@@ -115,13 +115,6 @@ func (s *Store) setTries(name string, tries []time.Time) {
 	}
 }
 
-// PINTries returns how many of owner's tries of one PIN count now.
-func (s *Store) PINTries(owner uint32, what []byte) int {
-	s.writing.Lock()
-	defer s.writing.Unlock()
-	return len(recent(s.ledger.PINTries[triesOf(owner, what)], s.now()))
-}
-
 // PINTriesLeft returns how many more tries of one PIN [Store.SpendPINTry] allows
 // owner now.
 func (s *Store) PINTriesLeft(owner uint32, what []byte) int {

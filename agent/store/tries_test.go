@@ -205,3 +205,10 @@ func TestPINTriesLeft(t *testing.T) {
 	*clock = clock.Add(PINWindow)
 	left("web", MaxPINTries)
 }
+
+// PINTries returns how many of owner's tries of one PIN count now.
+func (s *Store) PINTries(owner uint32, what []byte) int {
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	return len(recent(s.ledger.PINTries[triesOf(owner, what)], s.now()))
+}

@@ -167,9 +167,6 @@ func (s *Settings) system() bool {
 	return false
 }
 
-// File returns the path of the settings file, or "" when none was read.
-func (s *Settings) File() string { return s.file }
-
 // Origin returns where the value of a setting came from: "--state",
 // "HOLDFAST_SOCKET", "/etc/holdfast/agent.yaml:3" or "default". It is empty for an
 // unknown setting.

@@ -145,8 +145,8 @@ func TestFlagsBeforeEnvironmentBeforeFileBeforeDefaults(t *testing.T) {
 			t.Errorf("origin of %s: got %q, want %q", name, got, want)
 		}
 	}
-	if s.File() != file {
-		t.Errorf("got file %q, want %q", s.File(), file)
+	if s.file != file {
+		t.Errorf("got file %q, want %q", s.file, file)
 	}
 	s = mustResolve(t, env, "--config", file, "--socket", "/flag/s", "--piv", "off")
 	if s.Socket != "/flag/s" || s.Cards {
@@ -161,8 +161,8 @@ func TestFileOfTheUser(t *testing.T) {
 		t.Error("~/.config: the file was not read")
 	}
 	env["XDG_CONFIG_HOME"] = t.TempDir()
-	if s := mustResolve(t, env); s.Cards || s.File() != "" {
-		t.Errorf("empty XDG_CONFIG_HOME: got %+v from %q, want the defaults", s.values, s.File())
+	if s := mustResolve(t, env); s.Cards || s.file != "" {
+		t.Errorf("empty XDG_CONFIG_HOME: got %+v from %q, want the defaults", s.values, s.file)
 	}
 	writeFile(t, env["XDG_CONFIG_HOME"]+"/holdfast/sample.yaml", "piv: nonsense\n")
 	if _, err := resolve(t, env); err == nil {

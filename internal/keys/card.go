@@ -122,10 +122,6 @@ type CardHolder interface {
 	// when the card, or the key on it, is not there.
 	TriesLeft(ctx context.Context, m Material) (*int, error)
 
-	// Prove checks the PIN of a card and keeps no authorisation. It fails as Unlock
-	// does.
-	Prove(ctx context.Context, serial uint32, pin []byte) error
-
 	// StoreCertificate puts a certificate, DER, into m's slot. With an empty pin
 	// the key must be unlocked; otherwise the error is a pin-required [fault.Error].
 	StoreCertificate(ctx context.Context, m Material, certificate, pin []byte) error

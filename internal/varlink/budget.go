@@ -32,12 +32,6 @@ func (b *budget) give(n int64) {
 	b.bytes -= n
 }
 
-func (b *budget) taken() int64 {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.bytes
-}
-
 // A share is what one connection has taken of its service's budget. The zero
 // share has no budget and covers everything: a client counts nothing.
 type share struct {

@@ -92,3 +92,9 @@ func TestBigRequestCounts(t *testing.T) {
 		t.Errorf("%d bytes are taken by a connection between two requests", got)
 	}
 }
+
+func (b *budget) taken() int64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.bytes
+}

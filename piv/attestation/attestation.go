@@ -5,8 +5,8 @@
 // certificate for the key's public half, made by the key in slot f9, whose own
 // certificate leads to a root of Yubico's. A key that was imported gets none.
 // The format is Yubico's "PIV Attestation" (developers.yubico.com/PIV). Start at
-// [Verify]; [Genuine] has Yubico's roots, [Warnings] the known flaws of firmware
-// versions, and [ParseStatement] shows a statement without verifying it.
+// [Verify]; [Genuine] has Yubico's roots, and [Warnings] the known flaws of firmware
+// versions.
 //
 // A statement has no time and no challenge in it: it proves that the key was made in
 // a genuine YubiKey and exists nowhere else, not that the YubiKey is plugged in now,

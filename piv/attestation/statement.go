@@ -19,9 +19,9 @@ type Statement struct {
 	PINPolicy   keys.Policy
 	TouchPolicy keys.Policy
 	Firmware    Firmware
-	FormFactor  FormFactor // 0 when a YubiKey 4 omits it
-	FIPS        bool       // certified after FIPS 140
-	Root        string     // the subject of the root that it leads to; empty in the result of [ParseStatement]
+	FormFactor  uint8  // 0 when a YubiKey 4 omits it
+	FIPS        bool   // certified after FIPS 140
+	Root        string // the subject of the root that it leads to; empty until the chain is verified
 }
 
 // The policies of YubiKeys with a fingerprint reader, the PIN or a finger, which
@@ -30,20 +30,6 @@ const (
 	PolicyMatchOnce   keys.Policy = "match-once"
 	PolicyMatchAlways keys.Policy = "match-always"
 )
-
-// A FormFactor is a YubiKey's shape, as it reports it.
-type FormFactor uint8
-
-// String returns the shape's name.
-func (f FormFactor) String() string {
-	names := []string{
-		"", "USB-A keychain", "USB-A nano", "USB-C keychain", "USB-C nano", "USB-C and Lightning", "USB-A with fingerprint reader", "USB-C with fingerprint reader",
-	}
-	if shape := f & 0x0f; shape != 0 && int(shape) < len(names) { // the other bits are the series'
-		return names[shape]
-	}
-	return "unknown"
-}
 
 // subject is the statement's common name without the slot.
 const subject = "YubiKey PIV Attestation "
@@ -69,16 +55,6 @@ func extensionOf(cert *x509.Certificate, n int) (value []byte, found bool) {
 		}
 	}
 	return nil, false
-}
-
-// ParseStatement reads a statement, DER, of at most 4 KiB, to show its content. It
-// verifies nothing, not even the signature. Its [fault.Error] is bad-request.
-func ParseStatement(der []byte) (Statement, error) {
-	cert, err := parse("statement", der)
-	if err != nil {
-		return Statement{}, err
-	}
-	return read(cert)
 }
 
 func read(cert *x509.Certificate) (Statement, error) {
@@ -158,7 +134,7 @@ func readFormFactor(s *Statement, cert *x509.Certificate) error {
 		return malformed("the form factor in the card's statement is not one byte", nil)
 	}
 	if found {
-		s.FormFactor = FormFactor(v[0])
+		s.FormFactor = v[0]
 	}
 	return nil
 }

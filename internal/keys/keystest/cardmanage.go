@@ -65,15 +65,6 @@ func (c *MemoryCards) TriesLeft(ctx context.Context, m keys.Material) (*int, err
 	return d.PINTries, nil
 }
 
-// Prove implements keys.CardHolder.
-func (c *MemoryCards) Prove(ctx context.Context, serial uint32, pin []byte) error {
-	return c.manage(ctx, serial, pin, func(card *memoryCard) error {
-		card.mu.Lock()
-		defer card.mu.Unlock()
-		return card.prove(pin, nil)
-	})
-}
-
 // SetUp implements keys.CardHolder.
 func (c *MemoryCards) SetUp(ctx context.Context, serial uint32, s keys.CardSetUp) error {
 	return c.replace(ctx, serial, s.OldPIN, s.PIN, func(card *memoryCard) error {
