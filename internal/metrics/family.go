@@ -69,31 +69,6 @@ func (f *family) add(n float64, values []string) {
 	}
 }
 
-func (f *family) set(v float64, values []string) {
-	if !finite(v) {
-		return
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.seriesOf(values).value = v
-}
-
-func (f *family) observe(v float64, values []string) {
-	if !finite(v) {
-		return
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	s := f.seriesOf(values)
-	s.count++
-	if finite(s.sum + v) {
-		s.sum += v
-	}
-	if i, _ := slices.BinarySearch(f.bounds, v); i < len(f.bounds) {
-		s.buckets[i]++
-	}
-}
-
 // seriesOf returns the series of these values and makes a new one if needed. The caller
 // holds the lock.
 func (f *family) seriesOf(values []string) *series {

@@ -61,8 +61,7 @@ type Bucket struct {
 	Count uint64  `json:"count"`
 }
 
-// A Registry holds the metrics of one process. It is safe for concurrent use. A
-// nil Registry makes nil metrics, and those count nothing.
+// A Registry holds the metrics of one process. It is safe for concurrent use.
 type Registry struct {
 	mu       sync.Mutex // guards families
 	families map[string]*family
@@ -75,26 +74,17 @@ func New() *Registry { return &Registry{families: make(map[string]*family)} }
 // has been made already gives that counter again; it must have had the same kind
 // and labels, else Counter panics, as do the makers of the other kinds.
 func (r *Registry) Counter(name, help string, labels ...string) *Counter {
-	if r == nil {
-		return nil
-	}
 	return &Counter{r.family(KindCounter, name, help, nil, labels)}
 }
 
 // Gauge makes a gauge.
 func (r *Registry) Gauge(name, help string, labels ...string) *Gauge {
-	if r == nil {
-		return nil
-	}
 	return &Gauge{r.family(KindGauge, name, help, nil, labels)}
 }
 
 // Histogram makes a histogram with the upper bounds of its buckets. The infinite
 // one is implied.
 func (r *Registry) Histogram(name, help string, buckets []float64, labels ...string) *Histogram {
-	if r == nil {
-		return nil
-	}
 	return &Histogram{r.family(KindHistogram, name, help, buckets, labels)}
 }
 
@@ -102,9 +92,6 @@ func (r *Registry) Histogram(name, help string, buckets []float64, labels ...str
 // samples sorted by the values of their labels. A metric with labels has no
 // sample before it has counted. No number in it is infinite or not a number.
 func (r *Registry) Snapshot() []Metric {
-	if r == nil {
-		return []Metric{}
-	}
 	r.mu.Lock()
 	families := make([]*family, 0, len(r.families))
 	for _, f := range r.families {
@@ -136,47 +123,54 @@ func (r *Registry) family(kind, name, help string, buckets []float64, labels []s
 	return f
 }
 
-// A Counter only grows. A nil Counter counts nothing.
+// A Counter only grows.
 type Counter struct{ family *family }
 
 // Add adds n to the counter with these values of its labels. It ignores n that
 // is negative, infinite or not a number.
 func (c *Counter) Add(n float64, values ...string) {
-	if c == nil || n < 0 {
-		return
+	if n >= 0 {
+		c.family.add(n, values)
 	}
-	c.family.add(n, values)
 }
 
-// A Gauge goes up and down. A nil Gauge shows nothing.
+// A Gauge goes up and down.
 type Gauge struct{ family *family }
 
 // Set sets the gauge with these values of its labels. It ignores v that is
 // infinite or not a number.
 func (g *Gauge) Set(v float64, values ...string) {
-	if g == nil {
+	if !finite(v) {
 		return
 	}
-	g.family.set(v, values)
+	g.family.mu.Lock()
+	defer g.family.mu.Unlock()
+	g.family.seriesOf(values).value = v
 }
 
 // Add moves the gauge with these values of its labels by n, which may be
 // negative.
 func (g *Gauge) Add(n float64, values ...string) {
-	if g == nil {
-		return
-	}
 	g.family.add(n, values)
 }
 
-// A Histogram counts observations in buckets. A nil Histogram counts nothing.
+// A Histogram counts observations in buckets.
 type Histogram struct{ family *family }
 
 // Observe counts v with these values of the labels. It ignores v that is
 // infinite or not a number.
 func (h *Histogram) Observe(v float64, values ...string) {
-	if h == nil {
+	if !finite(v) {
 		return
 	}
-	h.family.observe(v, values)
+	h.family.mu.Lock()
+	defer h.family.mu.Unlock()
+	s := h.family.seriesOf(values)
+	s.count++
+	if finite(s.sum + v) {
+		s.sum += v
+	}
+	if i, _ := slices.BinarySearch(h.family.bounds, v); i < len(h.family.bounds) {
+		s.buckets[i]++
+	}
 }

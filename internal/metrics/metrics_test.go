@@ -197,17 +197,6 @@ func TestMadeTwice(t *testing.T) {
 	}
 }
 
-func TestNilCountsNothing(t *testing.T) {
-	var r *metrics.Registry
-	r.Counter("c_total", "C.").Add(1)
-	r.Gauge("g", "G.").Set(1)
-	r.Gauge("g", "G.").Add(1)
-	r.Histogram("h", "H.", nil).Observe(1)
-	if got := r.Snapshot(); got == nil || len(got) != 0 {
-		t.Errorf("a nil registry has %#v, want an empty list", got)
-	}
-}
-
 func TestConcurrently(t *testing.T) {
 	r := metrics.New()
 	const workers, each = 8, 1000
