@@ -63,37 +63,30 @@ func (p *parser) id(node *strictyaml.Node) (uint32, bool) {
 // user resolves a name when the policy is read, so that Decide needs no lookup. A
 // user whose uid changes is known by it after the next reload.
 func (p *parser) user(node *strictyaml.Node) (user, bool) {
-	name, ok := p.Text(node, "the name of a user")
-	if !ok {
-		return user{}, false
-	}
-	uid, ok := p.names.UID(name)
-	if !ok {
-		p.Errorf(node, "there is no user %s", strictyaml.Quote(node))
-		return user{}, false
-	}
-	if outsider(uid) {
-		p.Errorf(node, "user %s has uid %d, which stands for every uid that the kernel cannot map", strictyaml.Quote(node), uid)
-		return user{}, false
-	}
-	return user{name: name, uid: uid}, true
+	uid, ok := p.named(node, "user", "uid", p.names.UID)
+	return user{name: node.Value, uid: uid}, ok
 }
 
 func (p *parser) group(node *strictyaml.Node) (uint32, bool) {
-	name, ok := p.Text(node, "the name of a group")
+	return p.named(node, "group", "gid", p.names.GID)
+}
+
+// named reads the name of a user or group and returns its number.
+func (p *parser) named(node *strictyaml.Node, what, number string, resolve func(string) (uint32, bool)) (uint32, bool) {
+	name, ok := p.Text(node, "the name of a "+what)
 	if !ok {
 		return 0, false
 	}
-	gid, ok := p.names.GID(name)
+	id, ok := resolve(name)
 	if !ok {
-		p.Errorf(node, "there is no group %s", strictyaml.Quote(node))
+		p.Errorf(node, "there is no %s %s", what, strictyaml.Quote(node))
 		return 0, false
 	}
-	if outsider(gid) {
-		p.Errorf(node, "group %s has gid %d, which stands for every gid that the kernel cannot map", strictyaml.Quote(node), gid)
+	if outsider(id) {
+		p.Errorf(node, "%s %s has %s %d, which stands for every %s that the kernel cannot map", what, strictyaml.Quote(node), number, id, number)
 		return 0, false
 	}
-	return gid, true
+	return id, true
 }
 
 // unit rejects a name that can never match, so that a typing error is reported when
@@ -107,45 +100,40 @@ func (p *parser) unit(node *strictyaml.Node) (string, bool) {
 	return name, ok
 }
 
+// pattern reads a name, or the beginning of one and "*". It also returns the shortest
+// name that the pattern matches: the beginning of a name may end in a dash, and one
+// more letter makes it a name.
+func (p *parser) pattern(node *strictyaml.Node, what string) (found pattern, name string, ok bool) {
+	word, ok := p.Text(node, what)
+	found.text, found.prefix = strings.CutSuffix(word, "*")
+	if found.prefix {
+		return found, found.text + "x", ok
+	}
+	return found, found.text, ok
+}
+
 // keyPattern reads the name of a key set, or the beginning of one and "*".
 func (p *parser) keyPattern(node *strictyaml.Node) (pattern, bool) {
-	word, ok := p.Text(node, "the name of a key")
-	if !ok {
-		return pattern{}, false
-	}
-	text, prefix := strings.CutSuffix(word, "*")
-	// The beginning of a name may end in a dash; one more letter makes it a name.
-	name := text
-	if prefix {
-		name += "x"
-	}
+	found, name, ok := p.pattern(node, "the name of a key")
 	switch {
+	case !ok:
 	case keys.CheckName(name) != nil:
 		p.Errorf(node, "%s is not a key's name, nor the beginning of one and \"*\"", strictyaml.Quote(node))
-		return pattern{}, false
-	case keys.SetOf(text) != text:
-		p.Errorf(node, "%s is one generation of a key; rules are about the set, %s", strictyaml.Quote(node), keys.SetOf(text))
-		return pattern{}, false
+	case keys.SetOf(found.text) != found.text:
+		p.Errorf(node, "%s is one generation of a key; rules are about the set, %s", strictyaml.Quote(node), keys.SetOf(found.text))
+	default:
+		return found, true
 	}
-	return pattern{text: text, prefix: prefix}, true
+	return pattern{}, false
 }
 
 // profilePattern reads the name of a profile, or the beginning of one and "*".
 func (p *parser) profilePattern(node *strictyaml.Node) (pattern, bool) {
-	word, ok := p.Text(node, "the name of a profile")
-	if !ok {
-		return pattern{}, false
-	}
-	text, prefix := strings.CutSuffix(word, "*")
-	name := text
-	if prefix {
-		name += "x"
-	}
-	if !isProfile(name) {
+	found, name, ok := p.pattern(node, "the name of a profile")
+	if ok && !isProfile(name) {
 		p.Errorf(node, "%s is not a profile's name, nor the beginning of one and \"*\"", strictyaml.Quote(node))
-		return pattern{}, false
 	}
-	return pattern{text: text, prefix: prefix}, true
+	return found, ok && isProfile(name)
 }
 
 // isProfile reports whether name can be the name of a profile: a DNS label (RFC 1123,
