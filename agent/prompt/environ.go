@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"regexp"
 	"slices"
+
+	"holdfast/internal/proc"
 )
 
 // grammars holds the variables that a pinentry may get, with their syntax. None of
@@ -63,13 +65,13 @@ func (v variables) only(names ...string) []string {
 // environOf returns the variables with which a process was started. For a process
 // whose memory is not readable, such as one of our own programs, it returns those
 // of the nearest readable ancestor in the same session.
-func environOf(p process) variables {
+func environOf(p proc.Stat) variables {
 	v := variables{}
 	for _, link := range ancestors(p, maxEnvironChain) {
-		if link.session != p.session {
+		if link.Session != p.Session {
 			break
 		}
-		text, err := readStart(link.pid, "environ")
+		text, err := readStart(link.PID, "environ")
 		if err != nil {
 			continue
 		}

@@ -79,7 +79,7 @@ func TestEnvironOf(t *testing.T) {
 	if v := environOf(local); len(v) != 0 || v.remote() {
 		t.Errorf("got %v", v)
 	}
-	p.pid, p.parent = 1<<22, p.pid // of which nothing can be read
+	p.PID, p.Parent = 1<<22, p.PID // of which nothing can be read
 	if v := environOf(p); v["TERM"] != "vt100" {
 		t.Errorf("got %v from the parent", v)
 	}

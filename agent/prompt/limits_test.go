@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"holdfast/internal/fault"
+	"holdfast/internal/proc"
 )
 
 // TestPatience: a prompt that nobody answers ends by itself.
@@ -109,7 +110,7 @@ func TestTerminalTaken(t *testing.T) {
 // shell to show.
 func TestTypedAheadIsDropped(t *testing.T) {
 	pane := newPane(t, "wait")
-	where := terminal{path: pane.tty, device: mustLook(t, pane.pid).terminal}
+	where := terminal{path: pane.tty, device: mustLook(t, pane.pid).Terminal}
 	borrowed, err := where.borrow(0)
 	if err != nil {
 		t.Fatal(err)
@@ -141,7 +142,7 @@ func TestTypedAheadIsDropped(t *testing.T) {
 // without echo, which is not to be undone.
 func TestLineEditorKeepsItsState(t *testing.T) {
 	pane := newPane(t, "wait")
-	where := terminal{path: pane.tty, device: mustLook(t, pane.pid).terminal}
+	where := terminal{path: pane.tty, device: mustLook(t, pane.pid).Terminal}
 	borrowed, err := where.borrow(0)
 	if err != nil {
 		t.Fatal(err)
@@ -161,7 +162,7 @@ func TestLineEditorKeepsItsState(t *testing.T) {
 	}
 }
 
-func mustLook(t *testing.T, pid int32) process {
+func mustLook(t *testing.T, pid int32) proc.Stat {
 	t.Helper()
 	p, err := look(pid)
 	if err != nil {

@@ -70,15 +70,9 @@ func (p *Prompter) tell(s Subject) error {
 		return err
 	}
 	defer unix.Close(fd)
-	_, err = fmt.Fprintf(fdWriter(fd), "\rholdfast: touch %s, for key %s\r\n", cmp.Or(named(s.Device), "your key"), named(s.Key))
+	_, err = unix.Write(fd, fmt.Appendf(nil, "\rholdfast: touch %s, for key %s\r\n", cmp.Or(named(s.Device), "your key"), named(s.Key)))
 	return err
 }
-
-// fdWriter writes to a descriptor that it does not own.
-type fdWriter int
-
-// Write implements io.Writer.
-func (w fdWriter) Write(text []byte) (int, error) { return unix.Write(int(w), text) }
 
 // show shows the notice until ctx ends. The connection to the bus stays open
 // meanwhile: services drop the notices of clients that have left the bus.

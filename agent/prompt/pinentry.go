@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"holdfast/internal/proc"
 )
 
 // startLimit is how long a pinentry may take until it shows its prompt.
@@ -16,7 +18,7 @@ type limits struct{ start, answer time.Duration }
 
 // A question is shown to a person in one place.
 type question struct {
-	who     process
+	who     proc.Stat
 	text    string // describes the key, its use and the caller
 	fault   string // why the question is asked again; "" the first time
 	confirm bool   // asks for a confirmation rather than a PIN
@@ -231,12 +233,12 @@ func (p *Prompter) watch(ctx context.Context, cancel context.CancelCauseFunc, at
 
 // still returns errGone when the process has ended, or is no longer in the
 // foreground of the terminal.
-func (p *Prompter) still(who process, at place) error {
-	now, err := look(who.pid)
-	if err != nil || now.start != who.start {
+func (p *Prompter) still(who proc.Stat, at place) error {
+	now, err := look(who.PID)
+	if err != nil || now.Start != who.Start {
 		return errGone
 	}
-	if t := at.terminal; t != nil && (now.terminal != t.device || now.foreground != now.group) {
+	if t := at.terminal; t != nil && (now.Terminal != t.device || now.Foreground != now.Group) {
 		return errGone
 	}
 	return nil

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 
 	"holdfast/internal/fault"
+	"holdfast/internal/proc"
 )
 
 // A place is the desktop or a terminal on which a person is asked.
@@ -31,7 +32,7 @@ var (
 
 // places returns the places on which a person can be asked for the PIN, best first,
 // or the reason why there is none.
-func (p *Prompter) places(ctx context.Context, who process) ([]place, error) {
+func (p *Prompter) places(ctx context.Context, who proc.Stat) ([]place, error) {
 	caller := environOf(who)
 	var list []place
 	var why error
@@ -56,7 +57,7 @@ func (p *Prompter) places(ctx context.Context, who process) ([]place, error) {
 }
 
 // terminal returns the caller's terminal as a place.
-func (p *Prompter) terminal(who process, caller variables) (place, error) {
+func (p *Prompter) terminal(who proc.Stat, caller variables) (place, error) {
 	t, err := terminalOf(who, p.uid)
 	if err != nil {
 		return place{}, err

@@ -9,49 +9,29 @@ import (
 	"holdfast/internal/proc"
 )
 
-// A process is a part of /proc/PID/stat.
-type process struct {
-	pid     int32
-	name    string // chosen by the process; any bytes
-	parent  int32
-	group   int32
-	session int32
-
-	terminal   uint32 // the device number of its controlling terminal, as the kernel packs it; 0: none
-	foreground int32  // the process group that the terminal is for now
-
-	start uint64 // in clock ticks after boot
-}
-
 // look reads the present state of a process.
-func look(pid int32) (process, error) {
+func look(pid int32) (proc.Stat, error) {
 	s, err := proc.ReadStat(pid)
 	if err == nil && (s.PID != pid || s.State == 'Z' || s.State == 'X') {
 		err = fmt.Errorf("stat: process %d is not there", pid)
 	}
-	if err != nil {
-		return process{}, err
-	}
-	return process{
-		pid: s.PID, name: s.Name, parent: s.Parent, group: s.Group, session: s.Session,
-		terminal: s.Terminal, foreground: s.Foreground, start: s.Start,
-	}, nil
+	return s, err
 }
 
 // identify returns the subject's process, if it is still the one that was meant,
 // and belongs to the user of this agent: no other user is prompted.
-func identify(s Subject, own uint32) (process, error) {
+func identify(s Subject, own uint32) (proc.Stat, error) {
 	uids, err := proc.ReadUIDs(s.PID)
 	if err != nil {
-		return process{}, problem("the process that wants the key has ended", err)
+		return proc.Stat{}, problem("the process that wants the key has ended", err)
 	}
 	if uid := uids.Effective(); uid != s.UID || uid != own {
-		return process{}, problem("a prompt is for processes of the agent's own user", nil)
+		return proc.Stat{}, problem("a prompt is for processes of the agent's own user", nil)
 	}
 	// The start time is checked last, so that the uid above is of the same process.
 	p, err := look(s.PID)
-	if err != nil || p.start != s.Start {
-		return process{}, problem("the process that wants the key has ended", err)
+	if err != nil || p.Start != s.Start {
+		return proc.Stat{}, problem("the process that wants the key has ended", err)
 	}
 	return p, nil
 }

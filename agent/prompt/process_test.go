@@ -11,7 +11,7 @@ import (
 func TestLookAtThisProcess(t *testing.T) {
 	pid := int32(os.Getpid())
 	p, err := look(pid)
-	if err != nil || p.pid != pid || p.parent != int32(os.Getppid()) || p.group != int32(syscall.Getpgrp()) || p.start == 0 {
+	if err != nil || p.PID != pid || p.Parent != int32(os.Getppid()) || p.Group != int32(syscall.Getpgrp()) || p.Start == 0 {
 		t.Errorf("got %+v, %v", p, err)
 	}
 	if p, err := look(-1); err == nil {

@@ -157,7 +157,7 @@ func subject(t *testing.T, pid int32) Subject {
 		t.Fatal(err)
 	}
 	return Subject{
-		UID: uids.Effective(), PID: pid, Start: p.start, Verified: true,
+		UID: uids.Effective(), PID: pid, Start: p.Start, Verified: true,
 		Key: "alice", Purpose: "tls-client", Operation: "sign-tls-client", Device: "card 12345678",
 	}
 }

@@ -50,16 +50,16 @@ func pathOf(device uint32) string {
 // terminalOf returns the terminal of a process on which its user can be asked. The
 // terminal must be the user's own, and the process in its foreground: otherwise
 // input on it is meant for another program.
-func terminalOf(p process, uid uint32) (terminal, error) {
-	if p.terminal == 0 {
+func terminalOf(p proc.Stat, uid uint32) (terminal, error) {
+	if p.Terminal == 0 {
 		return terminal{}, problem("the program that wants the key has no terminal to ask on", nil)
 	}
-	if p.foreground != p.group {
+	if p.Foreground != p.Group {
 		return terminal{}, problem("the program that wants the key is not in the foreground of its terminal", nil)
 	}
-	t := terminal{path: pathOf(p.terminal), device: p.terminal}
+	t := terminal{path: pathOf(p.Terminal), device: p.Terminal}
 	if t.path == "" {
-		major, minor := split(p.terminal)
+		major, minor := split(p.Terminal)
 		return terminal{}, problem(fmt.Sprintf("prompts cannot be shown on the terminal with device number %d:%d", major, minor), nil)
 	}
 	fd, err := t.open(uid)
@@ -105,7 +105,7 @@ func (t terminal) check(st *unix.Stat_t, uid uint32) error {
 
 // sameInstance checks that the process's terminal is the one at fd: a container has
 // pseudo-terminals of its own, with the same numbers.
-func sameInstance(p process, t terminal, fd int) error {
+func sameInstance(p proc.Stat, t terminal, fd int) error {
 	if major, _ := split(t.device); major != majorPTS {
 		return nil
 	}
@@ -114,7 +114,7 @@ func sameInstance(p process, t terminal, fd int) error {
 	if err != nil {
 		return problem("the terminal cannot be used", err)
 	}
-	text, err := proc.Read(p.pid, "mountinfo")
+	text, err := proc.Read(p.PID, "mountinfo")
 	if err != nil {
 		return problem("the terminal of the program that wants the key cannot be identified", err)
 	}

@@ -94,14 +94,14 @@ func TestReporterIsNamed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	end := fmt.Sprintf(", reported by %s (%d)", quoted(own.name, maxName), own.pid)
-	if got := askedBy(own, Subject{ReportedBy: own.pid}); !strings.HasSuffix(got, end) {
+	end := fmt.Sprintf(", reported by %s (%d)", quoted(own.Name, maxName), own.PID)
+	if got := askedBy(own, Subject{ReportedBy: own.PID}); !strings.HasSuffix(got, end) {
 		t.Errorf("got %q, want %q at its end", got, end)
 	}
 	if got := askedBy(own, Subject{ReportedBy: 1 << 30}); !strings.HasSuffix(got, "reported by a process that is gone (1073741824)") {
 		t.Errorf("got %q of who is gone", got)
 	}
-	if got := askedBy(own, Subject{ReportedBy: own.pid, Verified: true}); strings.Contains(got, "reported") {
+	if got := askedBy(own, Subject{ReportedBy: own.PID, Verified: true}); strings.Contains(got, "reported") {
 		t.Errorf("got %q of a process that the kernel told", got)
 	}
 }

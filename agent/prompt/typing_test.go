@@ -152,8 +152,8 @@ func onTerminal(t *testing.T, tty, name string) int32 {
 				continue
 			}
 			p, err := look(int32(pid))
-			if err == nil && p.name == name && opened(int32(pid), tty) {
-				found = p.pid
+			if err == nil && p.Name == name && opened(int32(pid), tty) {
+				found = p.PID
 				return nil
 			}
 		}

@@ -40,8 +40,8 @@ func childOf(t *testing.T, pid int32) int32 {
 		if _, err := fmt.Sscan(string(text), &child); err != nil {
 			return fmt.Errorf("the children of %d: %w", pid, err)
 		}
-		if p, err := look(child); err != nil || p.name != "exe" { // before, it may be a try of package os
-			return fmt.Errorf("the job is %q: %v", p.name, err)
+		if p, err := look(child); err != nil || p.Name != "exe" { // before, it may be a try of package os
+			return fmt.Errorf("the job is %q: %v", p.Name, err)
 		}
 		return nil
 	})
@@ -52,7 +52,7 @@ func childOf(t *testing.T, pid int32) int32 {
 // gone fails while there is a process.
 func gone(pid int32) error {
 	if p, err := look(pid); err == nil {
-		return fmt.Errorf("process %d (%s) is still there", pid, p.name)
+		return fmt.Errorf("process %d (%s) is still there", pid, p.Name)
 	}
 	return nil
 }
@@ -67,8 +67,8 @@ func running(t *testing.T, pid int32) {
 			return err
 		}
 		text, err := readStart(pid, "environ")
-		if err != nil || !strings.Contains(string(text), role.Variable+"=") || p.name != "caller" && p.name != "exe" {
-			return fmt.Errorf("process %d is %q: %v", pid, p.name, err)
+		if err != nil || !strings.Contains(string(text), role.Variable+"=") || p.Name != "caller" && p.Name != "exe" {
+			return fmt.Errorf("process %d is %q: %v", pid, p.Name, err)
 		}
 		return nil
 	})
