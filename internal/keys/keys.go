@@ -12,6 +12,7 @@ package keys
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 
 	"holdfast/internal/fault"
@@ -36,12 +37,7 @@ func Purposes() []Purpose {
 
 // ParsePurpose returns the purpose named s, or a bad-request [fault.Error].
 func ParsePurpose(s string) (Purpose, error) {
-	for _, p := range Purposes() {
-		if string(p) == s {
-			return p, nil
-		}
-	}
-	return "", &fault.Error{Kind: fault.BadRequest, Message: fmt.Sprintf("purpose %q is not known", s), Hint: "one of " + join(Purposes())}
+	return parseWord("purpose", s, Purposes())
 }
 
 // TLS reports whether a key of this purpose signs TLS handshakes, and hence
@@ -65,12 +61,7 @@ func Algorithms() []Algorithm { return []Algorithm{ES256, ES384, RS256} }
 
 // ParseAlgorithm returns the algorithm named s, or a bad-request [fault.Error].
 func ParseAlgorithm(s string) (Algorithm, error) {
-	for _, a := range Algorithms() {
-		if string(a) == s {
-			return a, nil
-		}
-	}
-	return "", &fault.Error{Kind: fault.BadRequest, Message: fmt.Sprintf("algorithm %q is not known", s), Hint: "one of " + join(Algorithms())}
+	return parseWord("algorithm", s, Algorithms())
 }
 
 // MaxName is the longest key name, in bytes.
@@ -100,10 +91,13 @@ func SetOf(name string) string {
 	return set
 }
 
-func join[S ~string](list []S) string {
-	words := make([]string, len(list))
-	for i, s := range list {
-		words[i] = string(s)
+func parseWord[S ~string](what, s string, known []S) (S, error) {
+	if slices.Contains(known, S(s)) {
+		return S(s), nil
 	}
-	return strings.Join(words, ", ")
+	words := make([]string, len(known))
+	for i, word := range known {
+		words[i] = string(word)
+	}
+	return "", &fault.Error{Kind: fault.BadRequest, Message: fmt.Sprintf("%s %q is not known", what, s), Hint: "one of " + strings.Join(words, ", ")}
 }

@@ -1,6 +1,7 @@
 package peer
 
 import (
+	"cmp"
 	"strconv"
 	"strings"
 	"sync"
@@ -90,7 +91,7 @@ func (n *Names) ask(uid uint32) string {
 // refresh reads /etc/passwd again when it has changed. When it cannot be read, no
 // user has a name.
 func (n *Names) refresh() {
-	version, err := versionOf(or(n.Passwd, "/etc/passwd"))
+	version, err := versionOf(cmp.Or(n.Passwd, "/etc/passwd"))
 	if err == nil && version == n.users.version {
 		return
 	}
@@ -98,7 +99,7 @@ func (n *Names) refresh() {
 	if err != nil {
 		return
 	}
-	entries, err := readEntries(or(n.Passwd, "/etc/passwd"), passwdFields)
+	entries, err := readEntries(cmp.Or(n.Passwd, "/etc/passwd"), passwdFields)
 	if err != nil {
 		return
 	}
@@ -113,7 +114,7 @@ func (n *Names) refresh() {
 // UID returns the uid of the user called name, and false when there is no such
 // user or the sources cannot be read. It caches nothing.
 func (n *Names) UID(name string) (uint32, bool) {
-	if id, found := lookUp(or(n.Passwd, "/etc/passwd"), passwdFields, name); found {
+	if id, found := lookUp(cmp.Or(n.Passwd, "/etc/passwd"), passwdFields, name); found {
 		return id, true
 	}
 	id, err := n.database().uidByName(name)
@@ -123,7 +124,7 @@ func (n *Names) UID(name string) (uint32, bool) {
 // GID returns the gid of the group called name, and false when there is no such
 // group or the sources cannot be read. It caches nothing.
 func (n *Names) GID(name string) (uint32, bool) {
-	if id, found := lookUp(or(n.Group, "/etc/group"), groupFields, name); found {
+	if id, found := lookUp(cmp.Or(n.Group, "/etc/group"), groupFields, name); found {
 		return id, true
 	}
 	id, err := n.database().gidByName(name)
@@ -131,7 +132,7 @@ func (n *Names) GID(name string) (uint32, bool) {
 }
 
 func (n *Names) database() userDatabase {
-	return userDatabase{socket: or(n.UserDatabase, UserDatabaseSocket)}
+	return userDatabase{socket: cmp.Or(n.UserDatabase, UserDatabaseSocket)}
 }
 
 func lookUp(path string, fields int, name string) (uint32, bool) {
@@ -209,11 +210,4 @@ func versionOf(path string) (fileVersion, error) {
 	return fileVersion{
 		device: uint64(st.Dev), inode: st.Ino, size: st.Size, modified: st.Mtim, changed: st.Ctim,
 	}, nil
-}
-
-func or(s, usual string) string {
-	if s != "" {
-		return s
-	}
-	return usual
 }

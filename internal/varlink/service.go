@@ -1,6 +1,7 @@
 package varlink
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net"
@@ -83,9 +84,9 @@ func (s *Service) ServeConn(ctx context.Context, conn net.Conn) error {
 		conn:     conn,
 		stopping: ctx,
 		calls:    context.WithoutCancel(ctx),
-		in:       framer{from: conn, share: share{of: &s.big, limit: or(s.BigBytes, 32<<20)}},
-		idle:     or(s.IdleTimeout, 30*time.Second),
-		whole:    or(s.ReadTimeout, 5*time.Second),
+		in:       framer{from: conn, share: share{of: &s.big, limit: cmp.Or(s.BigBytes, 32<<20)}},
+		idle:     cmp.Or(s.IdleTimeout, 30*time.Second),
+		whole:    cmp.Or(s.ReadTimeout, 5*time.Second),
 	}
 	defer c.in.share.shrink(0)
 	defer context.AfterFunc(ctx, func() { conn.SetReadDeadline(past) })()
@@ -107,13 +108,6 @@ func (s *Service) ServeConn(ctx context.Context, conn net.Conn) error {
 			return err
 		}
 	}
-}
-
-func or[T time.Duration | int64](value, otherwise T) T {
-	if value == 0 {
-		return otherwise
-	}
-	return value
 }
 
 // method returns the method with a qualified name, or the error for the caller.
