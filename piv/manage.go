@@ -29,15 +29,24 @@ func (p *PIV) Unblock(ctx context.Context, serial uint32, puk, new []byte) error
 
 // change replaces a PIN or PUK with the request's New.
 func (p *PIV) change(ctx context.Context, serial uint32, what string, request wire.Request) error {
-	for _, secret := range [][]byte{request.Old, request.New} {
-		if err := keys.CheckCardPIN(secret); err != nil {
-			return err
-		}
+	if err := keys.CheckCardPIN(request.Old); err != nil {
+		return err
 	}
-	if factory[what] == string(request.New) {
-		return &fault.Error{Kind: fault.BadRequest, Message: fmt.Sprintf("the new %s is the factory's, which everybody knows", what), Hint: "choose another one"}
+	if err := checkNew(what, request.New); err != nil {
+		return err
 	}
 	return p.manage(ctx, serial, request)
+}
+
+// checkNew rejects what cannot be a PIN or PUK, and the factory's.
+func checkNew(what string, secret []byte) error {
+	if err := keys.CheckCardPIN(secret); err != nil {
+		return err
+	}
+	if factory[what] == string(secret) {
+		return &fault.Error{Kind: fault.BadRequest, Message: fmt.Sprintf("the new %s is the factory's, which everybody knows", what), Hint: "choose another one"}
+	}
+	return nil
 }
 
 // factory holds the secrets of every new YubiKey (developers.yubico.com/PIV, "YubiKey
@@ -71,16 +80,13 @@ func (p *PIV) SetUp(ctx context.Context, serial uint32, s keys.CardSetUp) error 
 		name     string
 		new, old []byte
 	}{{"PIN", s.PIN, s.OldPIN}, {"PUK", s.PUK, s.OldPUK}} {
-		if err := keys.CheckCardPIN(secret.new); err != nil {
+		if err := checkNew(secret.name, secret.new); err != nil {
 			return err
 		}
 		if len(secret.old) > 0 {
 			if err := keys.CheckCardPIN(secret.old); err != nil {
 				return err
 			}
-		}
-		if factory[secret.name] == string(secret.new) {
-			return &fault.Error{Kind: fault.BadRequest, Message: "the new " + secret.name + " is the factory's, which everybody knows", Hint: "choose another one"}
 		}
 	}
 	return p.manage(ctx, serial, wire.Request{

@@ -25,10 +25,7 @@ func (s *Session) exchange(ref byte, old, new []byte) error {
 	if err := errors.Join(keys.CheckCardPIN(old), s.acceptable(ref, new)); err != nil {
 		return err
 	}
-	if err := s.spare(ref); err != nil {
-		return err
-	}
-	return s.replace(insChangeReference, ref, ref, old, new)
+	return s.toNew(ref, old, new)
 }
 
 // unblock gives the card a new PIN by its PUK.

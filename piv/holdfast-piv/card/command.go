@@ -1,7 +1,5 @@
 package card
 
-import "fmt"
-
 // Instructions of NIST SP 800-73-4 part 2, section 3, and Yubico's own
 // (developers.yubico.com/PIV/Introduction/Yubico_extensions.html).
 const (
@@ -63,5 +61,3 @@ func sendPart(t transmitter, head, part []byte, last bool) ([]byte, error) {
 	}
 	return answer, nil
 }
-
-func hex4(status uint16) string { return fmt.Sprintf("%04x", status) }

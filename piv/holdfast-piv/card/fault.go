@@ -105,7 +105,7 @@ func readerFault(reader string, code pcsc.Code, err error) error {
 
 // answered is the fault of an unexpected status word.
 func answered(status uint16) error {
-	e := &fault.Error{Kind: fault.DeviceFailed, Message: "the card answers " + hex4(status)}
+	e := &fault.Error{Kind: fault.DeviceFailed, Message: statusError(status).Error()}
 	if status == statusNoSpace {
 		e.Message, e.Hint = "there is no room on the card", "remove certificates or objects that are not needed"
 	}

@@ -53,7 +53,7 @@ func (s *Session) options(r *wire.Request) (piv.Key, error) {
 		"ES256/0": piv.AlgorithmEC256, "ES384/0": piv.AlgorithmEC384, "RS256/0": piv.AlgorithmRSA2048,
 		"RS256/2048": piv.AlgorithmRSA2048, "RS256/3072": piv.AlgorithmRSA3072, "RS256/4096": piv.AlgorithmRSA4096,
 	}[fmt.Sprintf("%s/%d", r.Algorithm, r.RSABits)]
-	key := piv.Key{Algorithm: algorithm, PINPolicy: pinPolicyOf(r.PINPolicy), TouchPolicy: touchPolicyOf(r.TouchPolicy)}
+	key := piv.Key{Algorithm: algorithm, PINPolicy: theirs(pinPolicies, r.PINPolicy), TouchPolicy: theirs(touchPolicies, r.TouchPolicy)}
 	if !ok || key.PINPolicy == 0 || key.TouchPolicy == 0 {
 		return key, &fault.Error{Kind: fault.BadRequest, Message: "no card makes such a key",
 			Hint: "ES256, ES384, or RS256 with 2048, 3072 or 4096 bits; PIN never, once or always; touch never, always or cached"}
@@ -74,19 +74,11 @@ func (s *Session) tooOld(does string) error {
 	return &fault.Error{Kind: fault.Unsupported, Message: fmt.Sprintf("card %d has firmware %s, which %s", s.serial, s.version(), does), Hint: "--algorithm ES256"}
 }
 
-func pinPolicyOf(p keys.Policy) piv.PINPolicy {
-	for theirs, ours := range pinPolicies {
-		if ours == p {
-			return theirs
-		}
-	}
-	return 0
-}
-
-func touchPolicyOf(p keys.Policy) piv.TouchPolicy {
-	for theirs, ours := range touchPolicies {
-		if ours == p {
-			return theirs
+// theirs returns piv-go's constant for a policy, 0 for none.
+func theirs[P piv.PINPolicy | piv.TouchPolicy](ours map[P]keys.Policy, wanted keys.Policy) P {
+	for policy, name := range ours {
+		if name == wanted {
+			return policy
 		}
 	}
 	return 0

@@ -1,5 +1,7 @@
 package card
 
+import "bytes"
+
 // Data objects by tag (NIST SP 800-73-4 part 1, table 3; the second is Yubico's,
 // see ykman's pivman).
 const (
@@ -54,19 +56,12 @@ func (s *Session) protectedKeys() ([][]byte, error) {
 // parseProtected returns copies of the keys in objectPrinted. An object of another
 // form holds none: it may be used for its standard purpose.
 func parseProtected(b []byte) [][]byte {
-	inner, err := only(b, tagProtected)
-	if err != nil {
-		return nil
-	}
-	all, err := fields(inner)
-	if err != nil {
-		return nil
-	}
+	all, _ := inside(b, tagProtected)
 	var kept [][]byte
 	for _, f := range all {
 		size := len(f.value)
 		if (f.tag == tagProtectedKey || f.tag == tagProtectedNew) && (size == 16 || size == 24 || size == 32) {
-			kept = append(kept, append([]byte(nil), f.value...))
+			kept = append(kept, bytes.Clone(f.value))
 		}
 	}
 	return kept

@@ -2,6 +2,7 @@ package card
 
 import (
 	"errors"
+	"fmt"
 	"reflect"
 
 	"github.com/go-piv/piv-go/v2/piv"
@@ -61,4 +62,4 @@ func statusOf(err error) (uint16, bool) {
 type statusError uint16
 
 func (s statusError) Status() uint16 { return uint16(s) }
-func (s statusError) Error() string  { return "the card answers " + hex4(uint16(s)) }
+func (s statusError) Error() string  { return fmt.Sprintf("the card answers %04x", uint16(s)) }

@@ -11,6 +11,7 @@
 package card
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
 
@@ -178,11 +179,5 @@ func (s *Session) version() string {
 // since reports whether the firmware is of the version or a later one.
 func (s *Session) since(major, minor, patch int) bool {
 	f := s.firmware
-	switch {
-	case f.Major != major:
-		return f.Major > major
-	case f.Minor != minor:
-		return f.Minor > minor
-	}
-	return f.Patch >= patch
+	return cmp.Or(cmp.Compare(f.Major, major), cmp.Compare(f.Minor, minor), cmp.Compare(f.Patch, patch)) >= 0
 }

@@ -191,14 +191,7 @@ func adminKeeps() []byte { return tlv(tagAdmin, tlv(tagAdminFlags, []byte{flagPr
 // keepsManagement reports whether objectAdmin has the flag that the card stores its
 // management key.
 func keepsManagement(admin []byte) bool {
-	inner, err := only(admin, tagAdmin)
-	if err != nil {
-		return false
-	}
-	all, err := fields(inner)
-	if err != nil {
-		return false
-	}
+	all, _ := inside(admin, tagAdmin)
 	for _, f := range all {
 		if f.tag == tagAdminFlags && len(f.value) > 0 {
 			return f.value[0]&flagProtected != 0

@@ -48,6 +48,15 @@ func only(b []byte, tag byte) ([]byte, error) {
 	return all[0].value, nil
 }
 
+// inside splits the value of b's first field, which must have the tag.
+func inside(b []byte, tag byte) ([]field, error) {
+	inner, err := only(b, tag)
+	if err != nil {
+		return nil, err
+	}
+	return fields(inner)
+}
+
 // tlv lays out one field. Nothing here is longer than 65,535 bytes.
 func tlv(tag byte, value []byte) []byte {
 	head := []byte{tag, 0x82, byte(len(value) >> 8), byte(len(value))}
