@@ -160,7 +160,7 @@ func (a *Agent) Reload(context.Context) error {
 		return err
 	}
 	a.policy.Store(p)
-	a.faults.clear()
+	a.faults.flaws.Clear()
 	a.watch.publish(event{what: "policy"})
 	return a.Audit.Append(audit.Record{Kind: audit.KindReload, Detail: map[string]string{"policy": p.Source()}})
 }

@@ -21,14 +21,11 @@ const (
 // unanswered is the error of a prompt that got no answer.
 type unanswered struct {
 	outcome string
-	err     error
+	error   // what the prompt said
 }
 
-// Error returns what the prompt said.
-func (u *unanswered) Error() string { return u.err.Error() }
-
 // Unwrap returns what the prompt said.
-func (u *unanswered) Unwrap() error { return u.err }
+func (u *unanswered) Unwrap() error { return u.error }
 
 // outcomeOfPrompt returns the outcome of the prompt that ended with err, and nothing
 // for any other error.
@@ -72,7 +69,7 @@ func explain(err error, wanted fault.Error) error {
 	var u *unanswered
 	switch {
 	case errors.As(err, &u):
-		if said, ok := fault.AsError(u.err); ok && said.Kind == wanted.Kind {
+		if said, ok := fault.AsError(u.error); ok && said.Kind == wanted.Kind {
 			wanted.Message, wanted.Hint, wanted.Next = said.Message, said.Hint, said.Next // not its cause, which may be a deadline that is not the caller's
 		}
 	case named(err): // by the device

@@ -98,23 +98,22 @@ func (r *request) setUpCard(ctx context.Context, p *agentwire.SetUpCardParameter
 }
 
 func (r *request) changeCardPIN(ctx context.Context, p *agentwire.ChangeCardParameters) (*agentwire.Empty, error) {
-	defer clearAll(p.Old, p.New)
-	return r.manageCard(ctx, p.Card, "change-pin", [][]byte{p.Old, p.New}, func(ctx context.Context, h keys.CardHolder) error {
-		return h.ChangePIN(ctx, p.Card, p.Old, p.New)
-	})
+	return r.replaceCode(ctx, p.Card, "change-pin", p.Old, p.New, keys.CardHolder.ChangePIN)
 }
 
 func (r *request) changeCardPUK(ctx context.Context, p *agentwire.ChangeCardParameters) (*agentwire.Empty, error) {
-	defer clearAll(p.Old, p.New)
-	return r.manageCard(ctx, p.Card, "change-puk", [][]byte{p.Old, p.New}, func(ctx context.Context, h keys.CardHolder) error {
-		return h.ChangePUK(ctx, p.Card, p.Old, p.New)
-	})
+	return r.replaceCode(ctx, p.Card, "change-puk", p.Old, p.New, keys.CardHolder.ChangePUK)
 }
 
 func (r *request) unblockCard(ctx context.Context, p *agentwire.UnblockCardParameters) (*agentwire.Empty, error) {
-	defer clearAll(p.PUK, p.PIN)
-	return r.manageCard(ctx, p.Card, "unblock", [][]byte{p.PUK, p.PIN}, func(ctx context.Context, h keys.CardHolder) error {
-		return h.Unblock(ctx, p.Card, p.PUK, p.PIN)
+	return r.replaceCode(ctx, p.Card, "unblock", p.PUK, p.PIN, keys.CardHolder.Unblock)
+}
+
+// replaceCode has a card accept one code and replace a code with the other one.
+func (r *request) replaceCode(ctx context.Context, card uint32, action string, old, new []byte, replace func(h keys.CardHolder, ctx context.Context, card uint32, old, new []byte) error) (*agentwire.Empty, error) {
+	defer clearAll(old, new)
+	return r.manageCard(ctx, card, action, [][]byte{old, new}, func(ctx context.Context, h keys.CardHolder) error {
+		return replace(h, ctx, card, old, new)
 	})
 }
 

@@ -64,13 +64,10 @@ func (r *request) finish(ctx context.Context, d *device, j job, m keys.Material)
 }
 
 // unfinished is the error of a key that is on its card and has no record.
-type unfinished struct{ err *fault.Error }
-
-// Error returns why.
-func (u *unfinished) Error() string { return u.err.Error() }
+type unfinished struct{ error }
 
 // Unwrap returns why.
-func (u *unfinished) Unwrap() error { return u.err }
+func (u *unfinished) Unwrap() error { return u.error }
 
 // leftOnCard returns the error for a new key on a card that could not be finished. It says
 // where the key is: only another key replaces it there.

@@ -112,15 +112,12 @@ func (r *request) deleteKey(ctx context.Context, p *agentwire.NameParameters) (*
 	if err == nil {
 		r.agent.forgetKey(rec)
 	}
-	if err := r.outcome(e, err); err != nil {
-		return nil, err
-	}
-	return &agentwire.Empty{}, nil
+	return &agentwire.Empty{}, r.outcome(e, err)
 }
 
 func (a *Agent) forgetKey(rec store.Record) {
 	id := idOf(rec)
-	a.faults.drop(id)
+	a.faults.flaws.Delete(id)
 	a.grants.Lock(id)
 	a.publishKey("key", id)
 }

@@ -134,13 +134,10 @@ func retryReason(err error) string {
 }
 
 // notAPIN is the error of an answer that cannot be a PIN; no device has seen it.
-type notAPIN struct{ err error }
-
-// Error returns why.
-func (n *notAPIN) Error() string { return n.err.Error() }
+type notAPIN struct{ error }
 
 // Unwrap returns why.
-func (n *notAPIN) Unwrap() error { return n.err }
+func (n *notAPIN) Unwrap() error { return n.error }
 
 // checkPIN rejects what cannot be the PIN of m, before a try is counted.
 func checkPIN(m keys.Material, pin []byte) error {

@@ -44,10 +44,7 @@ func (r *request) seal(ctx context.Context, p *agentwire.SealParameters) (*agent
 	if err != nil && r.sealedBefore(p) {
 		err = nil // the first call of this request finished after this one began
 	}
-	if err := r.outcome(e, err); err != nil {
-		return nil, err
-	}
-	return &agentwire.Empty{}, nil
+	return &agentwire.Empty{}, r.outcome(e, err)
 }
 
 // allowSealed asks the policy about a sealed secret of the caller, and records a denial.
@@ -236,10 +233,7 @@ func (r *request) deleteSealed(_ context.Context, p *agentwire.NameParameters) (
 		return nil, err
 	}
 	err = storeError(r.agent.Store.DeleteSealed(rec.Owner.UID, rec.Name))
-	if err := r.outcome(e, err); err != nil {
-		return nil, err
-	}
-	return &agentwire.Empty{}, nil
+	return &agentwire.Empty{}, r.outcome(e, err)
 }
 
 // wipe clears the secret in a reply that was sent.
