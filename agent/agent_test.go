@@ -222,7 +222,7 @@ func asKeysError(err error) error {
 	}
 	var p fault.Parameters
 	json.Unmarshal(v.Parameters, &p)
-	if e, ok := agentwire.ToError(v.Name, p); ok {
+	if e, ok := agentwire.Errors().ToError(v.Name, p); ok {
 		return e
 	}
 	return err

@@ -143,7 +143,7 @@ func TestUsersOfAMachineHaveSoManyKeys(t *testing.T) {
 		p := agentwire.CreateKeyParameters{Name: name, Purpose: "tls-client", Persistent: persistent}
 		return r.as(uid, r.socket, agentwire.CreateKey, p).Error
 	}
-	for i, want := range []string{"", "", agentwire.ErrorName(fault.Denied)} {
+	for i, want := range []string{"", "", agentwire.Errors().ErrorName(fault.Denied)} {
 		if got := make(alice, fmt.Sprint("p", i), true); got != want {
 			t.Errorf("persistent key %d: got %q, want %q", i+1, got, want)
 		}
@@ -156,7 +156,7 @@ func TestUsersOfAMachineHaveSoManyKeys(t *testing.T) {
 			t.Fatalf("key %d: %q", i, got)
 		}
 	}
-	if got := make(alice, "more", false); got != agentwire.ErrorName(fault.Busy) {
+	if got := make(alice, "more", false); got != agentwire.Errors().ErrorName(fault.Busy) {
 		t.Errorf("the 31st key in a minute: got %q, want busy", got)
 	}
 }

@@ -362,7 +362,7 @@ func TestUsersHaveSecretsOfTheirOwn(t *testing.T) {
 		if got, e := unseal(uid, "mine"); got != want || e != "" {
 			t.Errorf("uid %d: got %q, %s", uid, got, e)
 		}
-		if got, e := unseal(uid, "root"); got != "" || e != agentwire.ErrorName(fault.Denied) {
+		if got, e := unseal(uid, "root"); got != "" || e != agentwire.Errors().ErrorName(fault.Denied) {
 			t.Errorf("uid %d and root's: got %q, %q, want denied", uid, got, e)
 		}
 	}
@@ -373,7 +373,7 @@ func TestUsersHaveSecretsOfTheirOwn(t *testing.T) {
 			t.Fatalf("secret %d: %s", i, e)
 		}
 	}
-	if e := seal(alice, "more", "x"); e != agentwire.ErrorName(fault.Busy) {
+	if e := seal(alice, "more", "x"); e != agentwire.Errors().ErrorName(fault.Busy) {
 		t.Errorf("the 31st in a minute: got %q, want busy", e)
 	}
 	if e := seal(bob, "more", "x"); e != "" {

@@ -86,6 +86,6 @@ func (a *Agent) wireError(err error) (string, any) {
 	if errors.Is(err, context.DeadlineExceeded) {
 		err = &fault.Error{Kind: fault.Deadline, Message: "the request took too long", Hint: "`holdfast status` shows the device's state", Err: err}
 	}
-	name, parameters := agentwire.FromError(err)
+	name, parameters := agentwire.Errors().FromError(err)
 	return name, parameters
 }

@@ -269,7 +269,7 @@ func TestUsersSeeAndUseTheirOwnKeysOnly(t *testing.T) {
 		agentwire.GetKey: agentwire.NameParameters{Name: "work"}, agentwire.ExportKey: agentwire.NameParameters{Name: "work"}, agentwire.DeleteKey: agentwire.NameParameters{Name: "work"},
 		agentwire.SignTLSClient: agentwire.SignTLSClientParameters{Key: "work", Scheme: string(keys.ECDSAP256SHA256), Message: tls13("client")},
 	} {
-		if a := r.as(bob, r.socket, method, in); a.Error != agentwire.ErrorName(fault.Denied) {
+		if a := r.as(bob, r.socket, method, in); a.Error != agentwire.Errors().ErrorName(fault.Denied) {
 			t.Errorf("%s as bob: %+v, want Denied", method, a)
 		}
 	}
@@ -290,7 +290,7 @@ func TestAuditShowsUsersTheirOwnRecordsOnly(t *testing.T) {
 	if a.Error != "" || strings.Contains(string(a.Reply), "mine") {
 		t.Errorf("bob sees %s %s", a.Reply, a.Error)
 	}
-	if a := r.as(bob, r.socket, agentwire.VerifyAudit, agentwire.Empty{}); a.Error != agentwire.ErrorName(fault.Denied) {
+	if a := r.as(bob, r.socket, agentwire.VerifyAudit, agentwire.Empty{}); a.Error != agentwire.Errors().ErrorName(fault.Denied) {
 		t.Errorf("bob verified the whole log: %+v", a)
 	}
 	a = r.as(alice, r.socket, agentwire.TailAudit, agentwire.Empty{})
@@ -307,7 +307,7 @@ func TestMachineKeysNeedARule(t *testing.T) {
 		t.Fatalf("root over the admin socket: %+v", made)
 	}
 	in := agentwire.SignTLSClientParameters{Key: "node", Scheme: string(keys.ECDSAP256SHA256), Message: tls13("client")}
-	if a := r.as(alice, r.socket, agentwire.SignTLSClient, in); a.Error != agentwire.ErrorName(fault.Denied) {
+	if a := r.as(alice, r.socket, agentwire.SignTLSClient, in); a.Error != agentwire.Errors().ErrorName(fault.Denied) {
 		t.Errorf("without a rule: %+v, want Denied", a)
 	}
 	rules := fmt.Sprintf("version: 1\nrules:\n- name: node\n  allow: [sign-tls-client]\n  uids: [%d]\n  keys: [node]\n  owner: machine\n", alice)
@@ -318,7 +318,7 @@ func TestMachineKeysNeedARule(t *testing.T) {
 	if a := r.as(alice, r.socket, agentwire.SignTLSClient, in); a.Error != "" || a.Lost {
 		t.Errorf("with a rule: %+v", a)
 	}
-	if a := r.as(alice, r.socket, agentwire.DeleteKey, agentwire.NameParameters{Name: "node"}); a.Error != agentwire.ErrorName(fault.Denied) {
+	if a := r.as(alice, r.socket, agentwire.DeleteKey, agentwire.NameParameters{Name: "node"}); a.Error != agentwire.Errors().ErrorName(fault.Denied) {
 		t.Errorf("a rule for one operation let another through: %+v", a)
 	}
 	if a := r.as(bob, r.socket, agentwire.ListKeys, agentwire.Empty{}); !a.Lost {
@@ -354,7 +354,7 @@ func TestForbiddenKeysCannotBeProbed(t *testing.T) {
 		t.Errorf("of a forbidden key:\n%s\nof a missing key:\n%s", forbidden, missing)
 	}
 	other := agentwire.CheckPolicyParameters{UID: alice, GIDs: []uint32{0}, Key: "machine-1", Operation: "sign-tls-client"}
-	if a := r.as(alice, r.socket, agentwire.CheckPolicy, other); a.Error != agentwire.ErrorName(fault.Denied) {
+	if a := r.as(alice, r.socket, agentwire.CheckPolicy, other); a.Error != agentwire.Errors().ErrorName(fault.Denied) {
 		t.Errorf("alice asked as a member of another group: %+v", a)
 	}
 }

@@ -65,7 +65,7 @@ func (c *Client) silent(err error) error {
 func fromVarlink(e *varlink.Error) error {
 	var p fault.Parameters
 	if err := json.Unmarshal(e.Parameters, &p); err == nil {
-		if known, ok := agentwire.ToError(e.Name, p); ok {
+		if known, ok := agentwire.Errors().ToError(e.Name, p); ok {
 			return known
 		}
 	}

@@ -56,7 +56,13 @@ func TestWaitingCallerIsDecidedAgain(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			rule := fmt.Sprintf("version: 1\nrules:\n- {allow: [credentials], uids: [%d], profiles: ['*']}\n", os.Getuid())
 			b, path, _ := inside(t, func(o *Options) {
-				o.LoadPolicy = func() (*policy.Policy, error) { return policy.ParseBrokerWith(nil, "p.yaml", []byte(rule)) }
+				o.LoadPolicy = func() (*policy.Policy, error) {
+					file := filepath.Join(t.TempDir(), "p.yaml")
+					if err := os.WriteFile(file, []byte(rule), 0o600); err != nil {
+						return nil, err
+					}
+					return policy.ParseBrokerFile(file)
+				}
 			})
 			m := &slow{blocking{make(chan minted.Request, 1)}, make(chan struct{}), make(chan string, 9)}
 			b.issued.mint = m
@@ -73,7 +79,7 @@ func TestWaitingCallerIsDecidedAgain(t *testing.T) {
 			close(m.release)
 			err := <-answered
 			var e *varlink.Error
-			if !errors.As(err, &e) || e.Name != brokerwire.ErrorName(test.want) {
+			if !errors.As(err, &e) || e.Name != brokerwire.Errors().ErrorName(test.want) {
 				t.Errorf("got %v, want %s", err, test.want)
 			}
 			select {

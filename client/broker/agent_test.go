@@ -165,7 +165,7 @@ func TestHungAgent(t *testing.T) {
 		return err != nil
 	})
 	var answered *varlink.Error
-	if !errors.As(err, &answered) || answered.Name != brokerwire.ErrorName(brokerwire.AgentUnreachable) {
+	if !errors.As(err, &answered) || answered.Name != brokerwire.Errors().ErrorName(brokerwire.AgentUnreachable) {
 		t.Errorf("got %v, want agent-unreachable", err)
 	}
 	if len(waited) < 2 || !strings.Contains(waited[0], "prod") {

@@ -171,7 +171,7 @@ func TestCallsAreCut(t *testing.T) {
 	}
 	err := <-answered
 	var e *varlink.Error
-	if !errors.As(err, &e) || e.Name != brokerwire.ErrorName(fault.Busy) {
+	if !errors.As(err, &e) || e.Name != brokerwire.Errors().ErrorName(fault.Busy) {
 		t.Errorf("the caller who stayed: %v", err)
 	}
 }

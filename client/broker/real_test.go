@@ -251,7 +251,7 @@ func TestSystemMode(t *testing.T) {
 		}
 		err := conn.Call(t.Context(), method, p, nil)
 		var answered *varlink.Error
-		if !errors.As(err, &answered) || answered.Name != brokerwire.ErrorName(fault.Denied) {
+		if !errors.As(err, &answered) || answered.Name != brokerwire.Errors().ErrorName(fault.Denied) {
 			t.Errorf("%s: got %v, want denied", method, err)
 		}
 	}

@@ -97,7 +97,7 @@ func call(path, method string, in, out any) error {
 	if errors.As(err, &answered) {
 		var p fault.Parameters
 		json.Unmarshal(answered.Parameters, &p)
-		if e, ok := brokerwire.ToError(answered.Name, p); ok {
+		if e, ok := brokerwire.Errors().ToError(answered.Name, p); ok {
 			return e
 		}
 	}

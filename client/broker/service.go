@@ -70,7 +70,7 @@ func (b *Broker) wireError(err error) (string, any) {
 	if known.Kind == fault.Internal && !errors.Is(err, context.Canceled) {
 		b.Log.Error("request", "error", err)
 	}
-	name, parameters := brokerwire.FromError(known)
+	name, parameters := brokerwire.Errors().FromError(known)
 	return name, parameters
 }
 

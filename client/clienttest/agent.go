@@ -209,7 +209,7 @@ func sendable(err error) error {
 	if _, ok := err.(*varlink.Error); ok {
 		return err
 	}
-	name, parameters := agentwire.FromError(err)
+	name, parameters := agentwire.Errors().FromError(err)
 	raw, _ := json.Marshal(parameters)
 	return &varlink.Error{Name: name, Parameters: raw}
 }

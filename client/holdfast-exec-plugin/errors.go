@@ -71,6 +71,6 @@ func fromBroker(e *varlink.Error) error {
 			"the broker may be a different version from this program: `holdfast status` shows its version",
 		}
 	}
-	kind, _ := brokerwire.KindOf(e.Name)
+	kind, _ := brokerwire.Errors().KindOf(e.Name)
 	return &failure{code(kind), p.Message, p.Hint}
 }

@@ -48,7 +48,7 @@ func brokerError(path string, err error) error {
 	case errors.As(err, &answered):
 		var p fault.Parameters
 		if json.Unmarshal(answered.Parameters, &p) == nil {
-			if e, ok := brokerwire.ToError(answered.Name, p); ok {
+			if e, ok := brokerwire.Errors().ToError(answered.Name, p); ok {
 				return e
 			}
 		}

@@ -41,7 +41,7 @@ func startBroker(t *testing.T) *standIn {
 		return call.Reply(b.answer())
 	}
 	service := &varlink.Service{
-		OnError: func(err error) (string, any) { name, p := brokerwire.FromError(err); return name, p },
+		OnError: func(err error) (string, any) { name, p := brokerwire.Errors().FromError(err); return name, p },
 		Interfaces: []varlink.Interface{{
 			Name: brokerwire.Interface, Description: brokerwire.Description(), Methods: map[string]varlink.Method{"GetStatus": status},
 		}},

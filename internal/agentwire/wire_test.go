@@ -44,13 +44,13 @@ func TestInterfaceFile(t *testing.T) {
 		},
 	}
 	for _, kind := range fault.Kinds() {
-		i.Errors = append(i.Errors, ErrorName(kind))
-		if got, ok := KindOf(ErrorName(kind)); !ok || got != kind {
-			t.Errorf("KindOf(%s): got %s, %v", ErrorName(kind), got, ok)
+		i.Errors = append(i.Errors, Errors().ErrorName(kind))
+		if got, ok := Errors().KindOf(Errors().ErrorName(kind)); !ok || got != kind {
+			t.Errorf("KindOf(%s): got %s, %v", Errors().ErrorName(kind), got, ok)
 		}
 	}
 	varlinktest.Check(t, i)
-	if _, ok := KindOf(Interface + ".Newer"); ok {
+	if _, ok := Errors().KindOf(Interface + ".Newer"); ok {
 		t.Error("an error that nobody knows has a kind")
 	}
 }
@@ -58,16 +58,16 @@ func TestInterfaceFile(t *testing.T) {
 func TestErrorsCross(t *testing.T) {
 	for _, kind := range fault.Kinds() {
 		want := &fault.Error{Kind: kind, Message: "a fact", Hint: "a step", RetryAfter: 1500 * time.Millisecond}
-		got, ok := ToError(FromError(want))
+		got, ok := Errors().ToError(Errors().FromError(want))
 		if !ok || !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: got %+v, %v, want %+v", kind, got, ok, want)
 		}
 	}
-	name, parameters := FromError(errTest("secret"))
+	name, parameters := Errors().FromError(errTest("secret"))
 	if want := (fault.Parameters{Message: "internal error", Hint: "the agent's log has the cause"}); name != Interface+".Internal" || parameters != want {
 		t.Errorf("an error of no kind: got %s %+v", name, parameters)
 	}
-	if _, ok := ToError("org.varlink.service.MethodNotFound", fault.Parameters{}); ok {
+	if _, ok := Errors().ToError("org.varlink.service.MethodNotFound", fault.Parameters{}); ok {
 		t.Error("an error of another interface became one of ours")
 	}
 }

@@ -12,18 +12,7 @@ const (
 // interface file.
 func Kinds() []fault.Kind { return append(fault.Kinds(), AgentUnreachable, Upstream) }
 
-func faults() fault.Interface {
+// Errors translates the errors of the broker.
+func Errors() fault.Interface {
 	return fault.Interface{Name: Interface, Service: "broker", Kinds: Kinds()}
 }
-
-// ErrorName is [fault.Interface.ErrorName] of the broker.
-func ErrorName(kind fault.Kind) string { return faults().ErrorName(kind) }
-
-// KindOf is [fault.Interface.KindOf] of the broker.
-func KindOf(errorName string) (fault.Kind, bool) { return faults().KindOf(errorName) }
-
-// FromError is [fault.Interface.FromError] of the broker.
-func FromError(err error) (name string, p fault.Parameters) { return faults().FromError(err) }
-
-// ToError is [fault.Interface.ToError] of the broker.
-func ToError(name string, p fault.Parameters) (*fault.Error, bool) { return faults().ToError(name, p) }

@@ -21,9 +21,9 @@ func TestInterfaceFile(t *testing.T) {
 		Constants: []string{brokerwire.ModeProxy, brokerwire.ModeCertificate, brokerwire.ModeToken},
 	}
 	for _, kind := range brokerwire.Kinds() {
-		i.Errors = append(i.Errors, brokerwire.ErrorName(kind))
-		if got, ok := brokerwire.KindOf(brokerwire.ErrorName(kind)); !ok || got != kind {
-			t.Errorf("KindOf(%s): got %s, %v", brokerwire.ErrorName(kind), got, ok)
+		i.Errors = append(i.Errors, brokerwire.Errors().ErrorName(kind))
+		if got, ok := brokerwire.Errors().KindOf(brokerwire.Errors().ErrorName(kind)); !ok || got != kind {
+			t.Errorf("KindOf(%s): got %s, %v", brokerwire.Errors().ErrorName(kind), got, ok)
 		}
 	}
 	varlinktest.Check(t, i)

@@ -264,7 +264,7 @@ func kindName(err error) string {
 	}
 	var e *varlink.Error
 	if errors.As(err, &e) {
-		if kind, ok := agentwire.KindOf(e.Name); ok {
+		if kind, ok := agentwire.Errors().KindOf(e.Name); ok {
 			return string(kind)
 		}
 		return e.Name
