@@ -36,7 +36,7 @@ rules:
 
 func parseBroker(t *testing.T, text string) *Policy {
 	t.Helper()
-	p, err := ParseBrokerWith(world{}, "policy.yaml", []byte(text))
+	p, err := brokerDialect().parse(world{}, "policy.yaml", []byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -146,7 +146,7 @@ func TestParseBrokerRefuses(t *testing.T) {
 		if strings.Count(brokerPolicy, c.old) < 1 {
 			t.Fatalf("%s: the baseline has no %q", c.about, c.old)
 		}
-		_, err := ParseBrokerWith(world{}, "policy.yaml", []byte(strings.Replace(brokerPolicy, c.old, c.new, 1)))
+		_, err := brokerDialect().parse(world{}, "policy.yaml", []byte(strings.Replace(brokerPolicy, c.old, c.new, 1)))
 		if err == nil || !strings.HasPrefix(err.Error(), c.want) {
 			t.Errorf("%s: got %v, want an error that starts %q", c.about, err, c.want)
 		}
@@ -155,10 +155,10 @@ func TestParseBrokerRefuses(t *testing.T) {
 
 // The two programs' policies are not taken for each other.
 func TestParsersAreApart(t *testing.T) {
-	if _, err := ParseWith(world{}, "p", []byte(brokerPolicy)); err == nil {
+	if _, err := agentDialect().parse(world{}, "p", []byte(brokerPolicy)); err == nil {
 		t.Error("the agent takes a broker's policy")
 	}
-	if _, err := ParseBrokerWith(world{}, "p", []byte(baseline)); err == nil {
+	if _, err := brokerDialect().parse(world{}, "p", []byte(baseline)); err == nil {
 		t.Error("the broker takes an agent's policy")
 	}
 	path := filepath.Join(t.TempDir(), "policy.yaml")
@@ -221,7 +221,7 @@ func TestBrokerAdmits(t *testing.T) {
 		`[{deny: [token], users: [alice]}, {allow: [all], users: [alice], profiles: [a]}]`:                  true,
 		`[{deny: [credentials], users: [alice]}, {allow: [all], users: [alice], profiles: [a]}]`:            false,
 	} {
-		p, err := ParseBrokerWith(world{}, "policy.yaml", []byte("version: 1\nrules: "+rules))
+		p, err := brokerDialect().parse(world{}, "policy.yaml", []byte("version: 1\nrules: "+rules))
 		if err != nil {
 			t.Fatalf("%s: %v", rules, err)
 		}
@@ -240,7 +240,7 @@ func FuzzParseBroker(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		p, err := ParseBrokerWith(world{}, "f", data)
+		p, err := brokerDialect().parse(world{}, "f", data)
 		if err != nil {
 			for line := range strings.Lines(err.Error()) {
 				if !strings.HasPrefix(line, "f:") {

@@ -419,9 +419,9 @@ func FuzzDecide(f *testing.F) {
 		f.Add(s.text, s.op, s.key, s.user, s.unit, s.ownerUser, s.forUser, s.forUnit, s.uid, s.gid, s.owner, s.forUID, s.admin, s.racy, s.reports)
 	}
 	f.Fuzz(func(t *testing.T, text, op, key, user, unit, ownerUser, forUser, forUnit string, uid, gid, owner, forUID uint32, admin, racy, reports bool) {
-		p, err := ParseWith(world{}, "f", []byte(text))
+		p, err := agentDialect().parse(world{}, "f", []byte(text))
 		if err != nil {
-			p, err = ParseBrokerWith(world{}, "f", []byte(text))
+			p, err = brokerDialect().parse(world{}, "f", []byte(text))
 		}
 		if err != nil {
 			return
@@ -453,7 +453,7 @@ func FuzzDecide(f *testing.F) {
 }
 
 func BenchmarkDecide(b *testing.B) {
-	p, err := ParseWith(world{}, "policy.yaml", []byte(matrixPolicy))
+	p, err := agentDialect().parse(world{}, "policy.yaml", []byte(matrixPolicy))
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -45,24 +45,13 @@ func parseFile(d dialect, path string) (*Policy, error) {
 }
 
 // Parse parses an agent's policy whose users and groups are those of this machine; name
-// stands for the file in errors and decisions. See [ParseWith].
+// stands for the file in errors and decisions.
 func Parse(name string, data []byte) (*Policy, error) {
-	return ParseWith(new(peer.Names), name, data)
+	return agentDialect().parse(new(peer.Names), name, data)
 }
 
-// ParseWith parses an agent's policy and asks names about its users and groups.
-// It returns every fault that it finds, each as "name:line: fault", joined into
-// one error. A word that only a broker's policy has is a fault.
-func ParseWith(names Names, name string, data []byte) (*Policy, error) {
-	return agentDialect().parse(names, name, data)
-}
-
-// ParseBrokerWith parses a broker's policy as [ParseWith] does an agent's. A
-// word that only an agent's policy has is a fault.
-func ParseBrokerWith(names Names, name string, data []byte) (*Policy, error) {
-	return brokerDialect().parse(names, name, data)
-}
-
+// parse returns every fault that it finds, each as "name:line: fault", joined into one
+// error. A word of another dialect is a fault. It asks names about users and groups.
 func (d dialect) parse(names Names, name string, data []byte) (*Policy, error) {
 	r, root, err := strictyaml.Parse(name, data)
 	if err != nil {

@@ -22,7 +22,7 @@ func (world) GID(name string) (uint32, bool) {
 
 func parse(t *testing.T, text string) *Policy {
 	t.Helper()
-	p, err := ParseWith(world{}, "policy.yaml", []byte(text))
+	p, err := agentDialect().parse(world{}, "policy.yaml", []byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -149,7 +149,7 @@ func TestParseRefuses(t *testing.T) {
 			if strings.Count(baseline, c.old) < 1 {
 				t.Fatalf("the baseline has no %q", c.old)
 			}
-			p, err := ParseWith(world{}, "policy.yaml", []byte(strings.Replace(baseline, c.old, c.new, 1)))
+			p, err := agentDialect().parse(world{}, "policy.yaml", []byte(strings.Replace(baseline, c.old, c.new, 1)))
 			if err == nil {
 				t.Fatalf("got %+v, want an error that starts %q", p, c.want)
 			}
@@ -169,7 +169,7 @@ func TestParseRefusesWhatIsNoPolicy(t *testing.T) {
 		"version: 1\nrules: {}\n", "version: 1\nrules: [{}]\n", "version: 1\nrules: [null]\n", "\x00", "\xff\xfe",
 		strings.Repeat("# long\n", MaxFile/7+1),
 	} {
-		if p, err := ParseWith(world{}, "policy.yaml", []byte(text)); err == nil {
+		if p, err := agentDialect().parse(world{}, "policy.yaml", []byte(text)); err == nil {
 			t.Errorf("%.40q: got %+v, want an error", text, p)
 		} else if !strings.HasPrefix(err.Error(), "policy.yaml:") {
 			t.Errorf("%.40q: got %v, want the file's name first", text, err)
@@ -179,7 +179,7 @@ func TestParseRefusesWhatIsNoPolicy(t *testing.T) {
 
 func TestParseReportsEveryFault(t *testing.T) {
 	text := strings.NewReplacer("alice", "alicce", "[dev]", "[devs]", "owner: self", "owner: me").Replace(baseline)
-	_, err := ParseWith(world{}, "policy.yaml", []byte(text))
+	_, err := agentDialect().parse(world{}, "policy.yaml", []byte(text))
 	if err == nil {
 		t.Fatal("got no error")
 	}
@@ -258,7 +258,7 @@ func FuzzParse(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		p, err := ParseWith(world{}, "f", data)
+		p, err := agentDialect().parse(world{}, "f", data)
 		if err != nil {
 			for line := range strings.Lines(err.Error()) {
 				if !strings.HasPrefix(line, "f:") {
