@@ -2,6 +2,7 @@ package prompt
 
 import (
 	"bytes"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -161,11 +162,11 @@ func (a *assuan) keep(s []byte) error {
 			if len(s)-i < 3 {
 				return errProtocol
 			}
-			high, low := digit(s[i+1]), digit(s[i+2])
-			if high > 15 || low > 15 {
+			var code [1]byte // strconv would copy a PIN into strings
+			if _, err := hex.Decode(code[:], s[i+1:i+3]); err != nil {
 				return errProtocol
 			}
-			b, i = high<<4|low, i+2
+			b, i = code[0], i+2
 		}
 		if len(a.data) == maxData {
 			return errProtocol
@@ -173,20 +174,6 @@ func (a *assuan) keep(s []byte) error {
 		a.data = append(a.data, b)
 	}
 	return nil
-}
-
-// digit returns the value of a hexadecimal digit, and more than 15 for any other
-// byte. A PIN passes through it: strconv would copy the PIN into strings.
-func digit(b byte) byte {
-	switch {
-	case b >= '0' && b <= '9':
-		return b - '0'
-	case b >= 'a' && b <= 'f':
-		return b - 'a' + 10
-	case b >= 'A' && b <= 'F':
-		return b - 'A' + 10
-	}
-	return 255
 }
 
 // refusal parses the rest of an ERR line: a code, then words.

@@ -7,6 +7,7 @@
 package fault
 
 import (
+	"cmp"
 	"errors"
 	"time"
 )
@@ -63,7 +64,7 @@ type Error struct {
 
 // Advice returns the next step as a person reads it: Hint, else Next in words. It
 // is empty when there is none.
-func (e *Error) Advice() string { return or(e.Hint, e.Next.String()) }
+func (e *Error) Advice() string { return cmp.Or(e.Hint, e.Next.String()) }
 
 // Error returns the message, and the cause behind it when there is one.
 func (e *Error) Error() string {

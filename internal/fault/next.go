@@ -1,6 +1,9 @@
 package fault
 
-import "fmt"
+import (
+	"cmp"
+	"fmt"
+)
 
 // A Step is a next step that programs act on. The list crosses the wire: it is
 // append-only.
@@ -42,13 +45,13 @@ type Next struct {
 func (n Next) String() string {
 	switch n.Do {
 	case Unlock:
-		return "holdfast unlock " + or(n.Key, "NAME")
+		return "holdfast unlock " + cmp.Or(n.Key, "NAME")
 	case Enroll:
 		return n.enroll()
 	case EnrollNew:
 		return n.enroll() + " --create"
 	case Adopt:
-		return "holdfast key adopt " + or(n.Key, "NAME") + " --slot " + or(n.Slot, "SLOT") + n.card()
+		return "holdfast key adopt " + cmp.Or(n.Key, "NAME") + " --slot " + cmp.Or(n.Slot, "SLOT") + n.card()
 	case SetUpCard:
 		return "holdfast piv setup" + n.card()
 	case Unblock:
@@ -69,7 +72,7 @@ func (n Next) String() string {
 }
 
 func (n Next) enroll() string {
-	command := "holdfast enroll kubernetes " + or(n.Profile, "PROFILE")
+	command := "holdfast enroll kubernetes " + cmp.Or(n.Profile, "PROFILE")
 	if n.Key != "" {
 		command += " --key " + n.Key
 	}
@@ -81,11 +84,4 @@ func (n Next) card() string {
 		return ""
 	}
 	return fmt.Sprintf(" --card %d", n.Card)
-}
-
-func or(value, otherwise string) string {
-	if value == "" {
-		return otherwise
-	}
-	return value
 }

@@ -3,6 +3,7 @@ package keys
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"time"
 
 	"holdfast/internal/fault"
@@ -99,11 +100,7 @@ const MaxPIN = 32
 // none of them is zero: TPMs strip trailing zeros, and libraries disagree about
 // the others.
 func CheckPIN(pin []byte) error {
-	bad := len(pin) < 4 || len(pin) > MaxPIN
-	for _, b := range pin {
-		bad = bad || b == 0
-	}
-	if bad {
+	if len(pin) < 4 || len(pin) > MaxPIN || slices.Contains(pin, 0) {
 		return &fault.Error{Kind: fault.BadRequest, Message: "a PIN has 4 to 32 bytes and no zero byte"}
 	}
 	return nil

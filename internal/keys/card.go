@@ -3,6 +3,7 @@ package keys
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -69,11 +70,8 @@ func ParseSlot(s string) (byte, error) {
 // a PIV card: 6 to 8 printable ASCII characters (NIST SP 800-73-4, part 2,
 // section 2.4.3, and what YubiKeys take besides digits).
 func CheckCardPIN(pin []byte) error {
-	bad := len(pin) < 6 || len(pin) > 8
-	for _, b := range pin {
-		bad = bad || b <= ' ' || b > '~'
-	}
-	if bad {
+	odd := func(b byte) bool { return b <= ' ' || b > '~' }
+	if len(pin) < 6 || len(pin) > 8 || slices.ContainsFunc(pin, odd) {
 		return &fault.Error{Kind: fault.BadRequest, Message: "a card's PIN or PUK has 6 to 8 digits, letters or signs"}
 	}
 	return nil

@@ -100,20 +100,11 @@ func unitName(name string) bool {
 	if suffix != ".service" && suffix != ".scope" && suffix != ".slice" {
 		return false
 	}
-	return onlyUnitCharacters(base)
+	return strings.Trim(base, unitCharacters) == ""
 }
 
 // unitCharacters are those of unit names (systemd.unit(5)).
 const unitCharacters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789:-_.\\@"
-
-func onlyUnitCharacters(s string) bool {
-	for i := range len(s) {
-		if strings.IndexByte(unitCharacters, s[i]) < 0 {
-			return false
-		}
-	}
-	return true
-}
 
 // IsUnit reports whether name can be an [Identity]'s Unit: the whole name of a
 // service or scope.

@@ -114,7 +114,7 @@ func maySign(f9 *x509.Certificate) bool {
 func (r Roots) lead(f9 *x509.Certificate) (string, error) {
 	chains, err := f9.Verify(r.options(time.Time{}))
 	if err == nil {
-		return top(chains[0]).Subject.String(), nil
+		return chains[0][len(chains[0])-1].Subject.String(), nil
 	}
 	// x509 does not distinguish an expired authority from an unknown one. If there
 	// was a chain when f9 was made, the error names the expired one.
@@ -127,8 +127,6 @@ func (r Roots) lead(f9 *x509.Certificate) (string, error) {
 	}
 	return "", notGenuine("the card's attestation certificate leads to no root that is trusted here", err)
 }
-
-func top(chain []*x509.Certificate) *x509.Certificate { return chain[len(chain)-1] }
 
 func notGenuine(fact string, cause error) error {
 	err := ErrNotGenuine
