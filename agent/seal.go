@@ -33,14 +33,14 @@ func (r *request) seal(ctx context.Context, p *agentwire.SealParameters) (*agent
 	if r.sealedBefore(p) {
 		return &agentwire.Empty{}, nil
 	}
-	d, err := r.sealingDevice(p)
+	d, s, err := r.sealingDevice(p)
 	if err != nil {
 		return nil, r.deny(e, err)
 	}
 	if err := r.permit(e); err != nil {
 		return nil, err
 	}
-	err = r.sealOn(ctx, d, p)
+	err = r.sealOn(ctx, d, s, p)
 	if err != nil && r.sealedBefore(p) {
 		err = nil // the first call of this request finished after this one began
 	}
@@ -76,42 +76,36 @@ func (r *request) sealedBefore(p *agentwire.SealParameters) bool {
 
 // sealingDevice returns the device to seal with. It rejects what cannot work before any
 // device is used.
-func (r *request) sealingDevice(p *agentwire.SealParameters) (*device, error) {
+func (r *request) sealingDevice(p *agentwire.SealParameters) (*device, keys.Sealer, error) {
 	uid := r.conn.peer.UID
 	if _, taken := r.agent.Store.GetSealed(uid, p.Name); taken && !p.Replace {
-		return nil, &fault.Error{
+		return nil, nil, &fault.Error{
 			Kind: fault.BadRequest, Message: fmt.Sprintf("sealed secret %q already exists", p.Name),
 			Hint: "choose another name, or replace it",
 		}
 	}
-	d, err := r.agent.device(p.Backend)
-	if err != nil {
-		return nil, err
+	d, s, err := r.agent.sealer(p.Backend)
+	if err == nil && r.agent.System && uid != machine {
+		err = r.agent.rates.createdKeys.check(uid, 1, "new keys and sealed secrets")
 	}
-	if _, err := sealer(d); err != nil {
-		return nil, err
-	}
-	if r.agent.System && uid != machine {
-		return d, r.agent.rates.createdKeys.check(uid, 1, "new keys and sealed secrets")
-	}
-	return d, nil
+	return d, s, err
 }
 
-// sealer returns d's backend as a [keys.Sealer].
-func sealer(d *device) (keys.Sealer, error) {
+// sealer returns the named backend's device, and the backend as a [keys.Sealer].
+func (a *Agent) sealer(backend string) (*device, keys.Sealer, error) {
+	d, err := a.device(backend)
+	if err != nil {
+		return nil, nil, err
+	}
 	s, ok := d.backend.(keys.Sealer)
 	if !ok {
-		return nil, &fault.Error{Kind: fault.Unsupported, Message: "backend " + d.backend.Name() + " cannot seal", Hint: "choose a TPM: --backend tpm"}
+		return nil, nil, &fault.Error{Kind: fault.Unsupported, Message: "backend " + d.backend.Name() + " cannot seal", Hint: "choose a TPM: --backend tpm"}
 	}
-	return s, nil
+	return d, s, nil
 }
 
 // sealOn seals p's secret on d, opens it once, and stores it.
-func (r *request) sealOn(ctx context.Context, d *device, p *agentwire.SealParameters) error {
-	s, err := sealer(d)
-	if err != nil {
-		return err
-	}
+func (r *request) sealOn(ctx context.Context, d *device, s keys.Sealer, p *agentwire.SealParameters) error {
 	secret := bytes.Clone(p.Secret) // the work may go on after its caller has left and wiped the secret
 	sealed, err := ask(ctx, d.whole(), r.caller(), func(ctx context.Context) (json.RawMessage, error) {
 		defer clear(secret)
@@ -156,11 +150,7 @@ func (r *request) unseal(ctx context.Context, p *agentwire.NameParameters) (*age
 	if err != nil {
 		return nil, err
 	}
-	d, err := r.agent.device(rec.Backend)
-	if err != nil {
-		return nil, r.deny(e, err)
-	}
-	s, err := sealer(d)
+	d, s, err := r.agent.sealer(rec.Backend)
 	if err != nil {
 		return nil, r.deny(e, err)
 	}
