@@ -19,7 +19,6 @@ func (a *app) auditCommands() *cobra.Command {
 func (a *app) auditTail() *cobra.Command {
 	var n int
 	var file string
-	var asJSON bool
 	cmd := &cobra.Command{
 		Use: "tail", Short: "show the newest decisions, oldest first",
 		Long: `Shows the newest decisions of the agent: yours, or those of all users for root and
@@ -38,7 +37,7 @@ each line.`,
 			if err != nil {
 				return err
 			}
-			if asJSON {
+			if a.asJSON {
 				for _, r := range records {
 					fmt.Fprintln(a.stdout, r)
 				}
@@ -49,7 +48,7 @@ each line.`,
 	}
 	cmd.Flags().IntVarP(&n, "lines", "n", 20, "how many records: `N`")
 	cmd.Flags().StringVar(&file, "file", "", "read this `FILE` instead of asking the agent")
-	jsonFlag(cmd, &asJSON)
+	a.jsonFlag(cmd)
 	return cmd
 }
 
@@ -146,7 +145,6 @@ func details(m map[string]string) string {
 
 func (a *app) auditVerify() *cobra.Command {
 	var file string
-	var asJSON bool
 	cmd := &cobra.Command{
 		Use: "verify", Short: "check that the log is as the agent wrote it",
 		Long: `Walks the log's chain of hashes and compares its end with the anchor, the file
@@ -159,15 +157,14 @@ shows that both files were written anew.`,
 			if err != nil {
 				return err
 			}
-			if asJSON {
-				return a.json(reply)
-			}
-			fmt.Fprintf(a.stdout, "%d records, unbroken; head %s\n", reply.Records, reply.Head)
-			return nil
+			return a.show(reply, func() error {
+				_, err := fmt.Fprintf(a.stdout, "%d records, unbroken; head %s\n", reply.Records, reply.Head)
+				return err
+			})
 		}),
 	}
 	cmd.Flags().StringVar(&file, "file", "", "check this `FILE`, which no agent has open, without an agent")
-	jsonFlag(cmd, &asJSON)
+	a.jsonFlag(cmd)
 	return cmd
 }
 

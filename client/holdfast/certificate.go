@@ -115,13 +115,13 @@ func encodeCertificates(chain [][]byte) []byte {
 }
 
 func (a *app) certificateShow() *cobra.Command {
-	var asJSON, asPEM bool
+	var asPEM bool
 	cmd := &cobra.Command{
 		Use: "show NAME", Short: "show a key's certificate chain",
 		Example: indent("holdfast certificate show alice"),
 		Args:    oneKey(), ValidArgsFunction: a.completeKeys,
 		PreRunE: func(*cobra.Command, []string) error {
-			if asPEM && asJSON {
+			if asPEM && a.asJSON {
 				return errors.New("--pem and --json exclude each other")
 			}
 			return nil
@@ -137,11 +137,11 @@ func (a *app) certificateShow() *cobra.Command {
 			if asPEM {
 				return a.write("", encodeCertificates(k.Chain), 0)
 			}
-			return a.showChain(k, asJSON)
+			return a.showChain(k)
 		}),
 	}
 	cmd.Flags().BoolVar(&asPEM, "pem", false, "print the chain itself, PEM")
-	jsonFlag(cmd, &asJSON)
+	a.jsonFlag(cmd)
 	return cmd
 }
 
@@ -168,7 +168,7 @@ func (c *certificate) plan(key string, leaf *x509.Certificate) {
 	}
 }
 
-func (a *app) showChain(k agentwire.Key, asJSON bool) error {
+func (a *app) showChain(k agentwire.Key) error {
 	list := []certificate{}
 	for i, der := range k.Chain {
 		parsed, err := x509.ParseCertificate(der)
@@ -180,7 +180,7 @@ func (a *app) showChain(k agentwire.Key, asJSON bool) error {
 			list[0].plan(k.Name, parsed)
 		}
 	}
-	if asJSON {
+	if a.asJSON {
 		return a.json(list)
 	}
 	for i, c := range list {

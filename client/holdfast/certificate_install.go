@@ -12,8 +12,8 @@ import (
 
 // installOptions holds the options of `certificate install`.
 type installOptions struct {
-	recordOnly, json bool
-	source           secretSource
+	recordOnly bool
+	source     secretSource
 }
 
 func (a *app) certificateInstall() *cobra.Command {
@@ -37,12 +37,12 @@ look for it; unless the key is unlocked, that needs the card's PIN. With
 			if err != nil {
 				return err
 			}
-			return a.showKey(ctx, c, k, o.json)
+			return a.showKey(ctx, c, k)
 		}),
 	}
 	cmd.Flags().BoolVar(&o.recordOnly, "record-only", false, "do not ask for a card's PIN, and leave its slot as it is")
 	o.source.flag(cmd, "pin-fd", "card's PIN")
-	jsonFlag(cmd, &o.json)
+	a.jsonFlag(cmd)
 	return cmd
 }
 

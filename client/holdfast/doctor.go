@@ -61,7 +61,6 @@ func (f findings) count(state string) int {
 }
 
 func (a *app) doctorCommand() *cobra.Command {
-	var asJSON bool
 	cmd := &cobra.Command{
 		Use: "doctor", Short: "find faults, and print what to do about them",
 		Long: `Checks the agent, its socket, its devices and keys, the broker where there is one,
@@ -72,13 +71,13 @@ when no agent answers.`,
 		Args:    arguments(),
 		RunE: a.action(func(ctx context.Context, _ []string) error {
 			found, code := a.examine(ctx)
-			if err := a.printFindings(found, asJSON); err != nil || code == exitDone {
+			if err := a.printFindings(found); err != nil || code == exitDone {
 				return err
 			}
 			return &problem{message: plural(found.count(stateBad), "thing is", "things are") + " wrong", hint: "start with the first one above", code: code}
 		}),
 	}
-	jsonFlag(cmd, &asJSON)
+	a.jsonFlag(cmd)
 	return cmd
 }
 
@@ -151,10 +150,7 @@ func (f *findings) policy(source string) {
 	f.ok("policy", "%s", source)
 }
 
-func (a *app) printFindings(found findings, asJSON bool) error {
-	if asJSON {
-		return a.json(found)
-	}
+func (a *app) printFindings(found findings) error {
 	var rows [][]string
 	for _, one := range found {
 		rows = append(rows, []string{one.State, one.Subject, one.Message})
@@ -162,7 +158,7 @@ func (a *app) printFindings(found findings, asJSON bool) error {
 			rows = append(rows, []string{"", "", "hint: " + one.Hint})
 		}
 	}
-	return table(a.stdout, rows...)
+	return a.show(found, func() error { return table(a.stdout, rows...) })
 }
 
 func plural(n int, one, many string) string {

@@ -30,7 +30,6 @@ type enrollOptions struct {
 	key           createOptions
 	create        bool
 	subject, node string
-	json          bool
 
 	server, ca, serverName, proxy, tokenFile string // instead of a context
 }
@@ -60,11 +59,11 @@ gets it.`,
 			return aboutKey(o.Key, err)
 		}),
 	}
-	o.flags(cmd)
+	o.flags(a, cmd)
 	return cmd
 }
 
-func (o *enrollOptions) flags(cmd *cobra.Command) {
+func (o *enrollOptions) flags(a *app, cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&o.Key, "key", "", "the `NAME` of the key (default the profile's)")
 	f.BoolVar(&o.create, "create", false, "make the key when there is none")
@@ -90,7 +89,7 @@ func (o *enrollOptions) flags(cmd *cobra.Command) {
 	f.BoolVar(&o.NoJitter, "no-jitter", false, "renew exactly when planned, not up to a tenth of the lifetime earlier")
 	f.BoolVar(&o.NewKey, "renew-with-new-key", false, "have each renewal make a new key")
 	o.profiles.flag(cmd)
-	jsonFlag(cmd, &o.json)
+	a.jsonFlag(cmd)
 }
 
 // check finds mistakes that need neither the agent nor the cluster.
@@ -193,7 +192,7 @@ func (a *app) enroll(ctx context.Context, c *client.Client, o *enrollOptions) er
 	if err != nil {
 		return err
 	}
-	return a.enrolled(e, o.json)
+	return a.enrolled(e)
 }
 
 // enrollment is the JSON form of `enroll kubernetes`.
@@ -207,8 +206,8 @@ type enrollment struct {
 	Planned  time.Time `json:"planned"` // when it will be renewed
 }
 
-func (a *app) enrolled(e *enroll.Enrollment, asJSON bool) error {
-	if asJSON {
+func (a *app) enrolled(e *enroll.Enrollment) error {
+	if a.asJSON {
 		out := enrollment{
 			Profile: e.Profile.Name, Key: e.Key, Subject: e.Leaf.Subject.String(), NotAfter: e.Leaf.NotAfter, Planned: e.Planned.UTC(),
 		}

@@ -38,7 +38,7 @@ func (a *app) completeKeys(cmd *cobra.Command, args []string, _ string) ([]strin
 }
 
 func (a *app) keyList() *cobra.Command {
-	var asJSON, all bool
+	var all bool
 	cmd := &cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "list the keys that you may see",
 		Example: indent("holdfast key list"),
@@ -48,19 +48,15 @@ func (a *app) keyList() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if asJSON {
-				return a.json(list)
-			}
-			return a.printKeys(list, a.softwareDevices(ctx, c))
+			return a.show(list, func() error { return a.printKeys(list, a.softwareDevices(ctx, c)) })
 		}),
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "keys of all users, as far as you may see them")
-	jsonFlag(cmd, &asJSON)
+	a.jsonFlag(cmd)
 	return cmd
 }
 
 func (a *app) keyShow() *cobra.Command {
-	var asJSON bool
 	cmd := &cobra.Command{
 		Use: "show NAME", Short: "show a key",
 		Example: indent("holdfast key show alice"),
@@ -70,19 +66,16 @@ func (a *app) keyShow() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.showKey(ctx, c, k, asJSON)
+			return a.showKey(ctx, c, k)
 		}),
 	}
-	jsonFlag(cmd, &asJSON)
+	a.jsonFlag(cmd)
 	return cmd
 }
 
 // showKey prints one key, as JSON or as a table.
-func (a *app) showKey(ctx context.Context, c *client.Client, k agentwire.Key, asJSON bool) error {
-	if asJSON {
-		return a.json(k)
-	}
-	return a.printKey(k, a.softwareDevices(ctx, c))
+func (a *app) showKey(ctx context.Context, c *client.Client, k agentwire.Key) error {
+	return a.show(k, func() error { return a.printKey(k, a.softwareDevices(ctx, c)) })
 }
 
 func (a *app) keyDelete() *cobra.Command {
@@ -143,7 +136,6 @@ no use without this machine's TPM, or the card.`,
 func (a *app) keyBind() *cobra.Command {
 	var servers []string
 	var ca string
-	var asJSON bool
 	cmd := &cobra.Command{
 		Use: "bind NAME --server HOST:PORT --ca FILE", Short: "name the only servers that a client key may be used against",
 		Long: `Binds a tls-client key to servers: the agent then signs only for a handshake with
@@ -161,12 +153,12 @@ be changed but not removed.`,
 			if err != nil {
 				return err
 			}
-			return a.showKey(ctx, c, k, asJSON)
+			return a.showKey(ctx, c, k)
 		}),
 	}
 	cmd.Flags().StringArrayVar(&servers, "server", nil, "a server, as `HOST:PORT`; may be given several times")
 	cmd.Flags().StringVar(&ca, "ca", "", "the `FILE` of the certificates, PEM, that must have issued the server's")
-	jsonFlag(cmd, &asJSON)
+	a.jsonFlag(cmd)
 	return cmd
 }
 

@@ -22,7 +22,6 @@ type adoptOptions struct {
 	slot, confirm string
 	card          uint32
 	source        secretSource
-	json          bool
 }
 
 func (a *app) keyAdopt() *cobra.Command {
@@ -60,7 +59,7 @@ key. It is then always shown as imported.`,
 	a.cardFlag(cmd, &o.card)
 	o.source.flag(cmd, "pin-fd", "PIN")
 	confirmFlag(cmd, &o.confirm)
-	jsonFlag(cmd, &o.json)
+	a.jsonFlag(cmd)
 	return cmd
 }
 
@@ -113,7 +112,7 @@ func (a *app) adopt(ctx context.Context, c *client.Client, o *adoptOptions, args
 		return wrongSecret(err, "PIN")
 	}
 	a.tellYes(k)
-	return a.showKey(ctx, c, k, o.json)
+	return a.showKey(ctx, c, k)
 }
 
 // adoptPIN reads the PIN of the card that a key is on.

@@ -17,7 +17,6 @@ type createOptions struct {
 	source  secretSource
 	card    cardOptions
 	confirm string
-	json    bool
 }
 
 func (a *app) keyCreate() *cobra.Command {
@@ -39,7 +38,7 @@ keys on the card share; the card proves that it made the key.`,
 				return err
 			}
 			a.tellYes(k)
-			return a.showKey(ctx, c, k, o.json)
+			return a.showKey(ctx, c, k)
 		}),
 	}
 	f := cmd.Flags()
@@ -56,7 +55,7 @@ keys on the card share; the card proves that it made the key.`,
 	o.source.flag(cmd, "pin-fd", "PIN")
 	o.card.flags(a, cmd)
 	confirmFlag(cmd, &o.confirm)
-	jsonFlag(cmd, &o.json)
+	a.jsonFlag(cmd)
 	return cmd
 }
 

@@ -87,15 +87,14 @@ func completeOption(cmd *cobra.Command, option string, values cobra.CompletionFu
 
 func (a *app) kubeconfigList() *cobra.Command {
 	var o kubeOptions
-	var asJSON bool
 	cmd := &cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "list the broker's profiles, and the contexts that use them",
 		Example: indent("holdfast kubeconfig list"),
 		Args:    arguments(),
-		RunE:    a.action(func(context.Context, []string) error { return a.listProfiles(&o, asJSON) }),
+		RunE:    a.action(func(context.Context, []string) error { return a.listProfiles(&o) }),
 	}
 	o.register(cmd)
-	jsonFlag(cmd, &asJSON)
+	a.jsonFlag(cmd)
 	return cmd
 }
 
@@ -109,7 +108,7 @@ type listed struct {
 	Fault    string   `json:"fault,omitempty"`
 }
 
-func (a *app) listProfiles(o *kubeOptions, asJSON bool) error {
+func (a *app) listProfiles(o *kubeOptions) error {
 	profiles, faults, err := o.profiles()
 	if err != nil {
 		return err
@@ -128,10 +127,7 @@ func (a *app) listProfiles(o *kubeOptions, asJSON bool) error {
 	for _, name := range slices.Sorted(maps.Keys(faults)) {
 		list = append(list, listed{Name: name, Contexts: append([]string{}, users[name]...), Fault: faults[name].Error()})
 	}
-	if asJSON {
-		return a.json(list)
-	}
-	return a.printProfiles(o, list)
+	return a.show(list, func() error { return a.printProfiles(o, list) })
 }
 
 func (a *app) printProfiles(o *kubeOptions, list []listed) error {

@@ -19,7 +19,6 @@ import (
 
 func (a *app) kubeconfigCheck() *cobra.Command {
 	var o kubeOptions
-	var asJSON bool
 	cmd := &cobra.Command{
 		Use: "check", Short: "find out why kubectl would not sign in with a key",
 		Long: `Checks every user in the kubeconfig that runs holdfast-exec-plugin, the contexts that
@@ -35,14 +34,14 @@ It cannot see one case: kubectl does not run the plugin when it is called with
 			if err != nil {
 				return err
 			}
-			if err := a.printFindings(found, asJSON); err != nil || found.count(stateBad) == 0 {
+			if err := a.printFindings(found); err != nil || found.count(stateBad) == 0 {
 				return err
 			}
 			return answered{exitFailed}
 		}),
 	}
 	o.register(cmd)
-	jsonFlag(cmd, &asJSON)
+	a.jsonFlag(cmd)
 	return cmd
 }
 

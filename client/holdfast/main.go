@@ -44,6 +44,7 @@ func openTerminal() (*os.File, error) { return os.OpenFile("/dev/tty", os.O_RDWR
 type app struct {
 	streams
 	socket      string // --socket
+	asJSON      bool   // --json
 	machine     machine
 	timeouts    timeouts
 	descriptors map[int]*os.File // that secrets are read from

@@ -19,7 +19,6 @@ import (
 type metricsOptions struct {
 	agent, broker bool
 	textfile      string
-	json          bool
 }
 
 func (a *app) metricsCommand() *cobra.Command {
@@ -41,7 +40,7 @@ name ending in .prom. Run it from a timer.`,
 	f.BoolVar(&o.agent, "agent", false, "ask the agent alone")
 	f.BoolVar(&o.broker, "broker", false, "ask the broker alone")
 	f.StringVar(&o.textfile, "textfile", "", "write this `FILE` for node_exporter")
-	jsonFlag(cmd, &o.json)
+	a.jsonFlag(cmd)
 	cmd.MarkFlagsMutuallyExclusive("textfile", "json")
 	return cmd
 }
@@ -135,7 +134,7 @@ func absence(err error) bool {
 }
 
 func (a *app) printMetrics(all []metrics.Metric, o *metricsOptions) error {
-	if o.json {
+	if a.asJSON {
 		return a.json(brokerwire.GetMetricsReply{Metrics: all})
 	}
 	registry := prometheus.NewRegistry()

@@ -15,8 +15,17 @@ import (
 	clean "holdfast/internal/printable"
 )
 
-func jsonFlag(cmd *cobra.Command, to *bool) {
-	cmd.Flags().BoolVar(to, "json", false, "print JSON, with the member names of the agent's interface")
+// jsonFlag adds the option that has show print JSON.
+func (a *app) jsonFlag(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&a.asJSON, "json", false, "print JSON, with the member names of the agent's interface")
+}
+
+// show prints v as JSON where the command line asks for that, and else calls print.
+func (a *app) show(v any, print func() error) error {
+	if a.asJSON {
+		return a.json(v)
+	}
+	return print()
 }
 
 // json prints v for programs.

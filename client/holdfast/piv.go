@@ -19,7 +19,6 @@ func (a *app) pivCommands() *cobra.Command {
 }
 
 func (a *app) pivList() *cobra.Command {
-	var asJSON bool
 	cmd := &cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "show the readers, the cards in them and their slots",
 		Long: `Shows each reader and its card: firmware, how many tries of PIN and PUK are left,
@@ -32,13 +31,10 @@ whether the card made it, and its certificate.`,
 			if err != nil {
 				return a.machine.aboutPCSCD(err)
 			}
-			if asJSON {
-				return a.json(cards)
-			}
-			return a.printCards(cards)
+			return a.show(cards, func() error { return a.printCards(cards) })
 		}),
 	}
-	jsonFlag(cmd, &asJSON)
+	a.jsonFlag(cmd)
 	return cmd
 }
 

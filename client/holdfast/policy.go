@@ -29,7 +29,6 @@ type checkOptions struct {
 	admin      bool
 	broker     bool
 	profile    string
-	json       bool
 }
 
 func (a *app) policyCommands() *cobra.Command {
@@ -62,7 +61,7 @@ mistakes. With --broker the file is a broker's.
 	f.StringVar(&o.profile, "profile", "", "with --broker: the `NAME` of the profile")
 	noDefault(cmd, "uid", "owner", "gid", "for-uid")
 	complete(cmd, "operation", policy.Operations())
-	jsonFlag(cmd, &o.json)
+	a.jsonFlag(cmd)
 	return a.group("policy", "ask what the policy says", "holdfast policy check --uid 1000 --key alice --operation sign-tls-client", cmd)
 }
 
@@ -147,11 +146,9 @@ func (a *app) checkPolicy(ctx context.Context, o *checkOptions) error {
 	if err != nil {
 		return err
 	}
-	if o.json {
-		err = a.json(answer)
-	} else {
-		err = table(a.stdout, []string{verdictWord(answer.Allowed), ""}, []string{"rule", answer.Rule}, []string{"reason", answer.Reason})
-	}
+	err = a.show(answer, func() error {
+		return table(a.stdout, []string{verdictWord(answer.Allowed), ""}, []string{"rule", answer.Rule}, []string{"reason", answer.Reason})
+	})
 	if err == nil && !answer.Allowed {
 		return answered{exitDenied}
 	}

@@ -20,7 +20,6 @@ import (
 type renewOptions struct {
 	enroll.Options
 	profiles profileOptions
-	json     bool
 }
 
 func (a *app) certificateRenew() *cobra.Command {
@@ -46,14 +45,14 @@ An expired certificate cannot renew itself: use holdfast enroll kubernetes.`,
 	if err := cmd.Flags().MarkHidden("now"); err != nil {
 		panic(err) // it was defined above
 	}
-	o.flags(cmd)
+	o.flags(a, cmd)
 	return cmd
 }
 
-func (o *renewOptions) flags(cmd *cobra.Command) {
+func (o *renewOptions) flags(a *app, cmd *cobra.Command) {
 	cmd.Flags().DurationVar(&o.Timeout, "timeout", 5*time.Minute, "how long to wait for the approval of one request")
 	o.profiles.flag(cmd)
-	jsonFlag(cmd, &o.json)
+	a.jsonFlag(cmd)
 }
 
 // renewOne renews the key of one profile, named by itself or by its key.
@@ -69,10 +68,7 @@ func (a *app) renewOne(ctx context.Context, c *client.Client, o *renewOptions, n
 	if err := r.Now(ctx); err != nil {
 		return o.about(p, err)
 	}
-	if o.json {
-		return a.json(o.state(r))
-	}
-	return a.printRenewal(r)
+	return a.show(o.state(r), func() error { return a.printRenewal(r) })
 }
 
 // prepareRenewals sets what the renewals need from the agent.

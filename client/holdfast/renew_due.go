@@ -55,7 +55,7 @@ certificate expired more than a day ago.`,
 	f.DurationVar(&o.within, "within", 0, "wait for renewals that are planned within so long (default none)")
 	f.BoolVar(&o.NoJitter, "no-jitter", false, "renew exactly at the fraction, whatever jitter the profiles say")
 	f.BoolVar(&o.prune, "prune", false, "delete keys of earlier generations whose certificate expired more than a day ago")
-	o.flags(cmd)
+	o.flags(a, cmd)
 	return cmd
 }
 
@@ -80,7 +80,7 @@ func (a *app) renewDue(ctx context.Context, o *dueOptions) error {
 			return err
 		}
 	}
-	if o.json {
+	if a.asJSON {
 		states := []renewalState{}
 		for _, r := range all {
 			states = append(states, o.state(r))
@@ -100,7 +100,7 @@ func (a *app) run(o *dueOptions, all []*enroll.Renewal) *enroll.Run {
 	return &enroll.Run{
 		Renewals: all, Within: o.within, Prune: o.prune,
 		Renewed: func(r *enroll.Renewal) error {
-			if o.json {
+			if a.asJSON {
 				return nil
 			}
 			return a.printRenewal(r)

@@ -13,7 +13,6 @@ import (
 )
 
 func (a *app) statusCommand() *cobra.Command {
-	var asJSON bool
 	cmd := &cobra.Command{
 		Use: "status", Short: "show the agent, its devices, your identity to it, and the broker",
 		Example: indent("holdfast status"),
@@ -32,13 +31,10 @@ func (a *app) statusCommand() *cobra.Command {
 					full.Broker = &broker
 				}
 			}
-			if asJSON {
-				return a.json(full)
-			}
-			return table(a.stdout, rows...)
+			return a.show(full, func() error { return table(a.stdout, rows...) })
 		}),
 	}
-	jsonFlag(cmd, &asJSON)
+	a.jsonFlag(cmd)
 	return cmd
 }
 

@@ -34,19 +34,17 @@ func (b build) String() string {
 }
 
 func (a *app) versionCommand() *cobra.Command {
-	var asJSON bool
 	cmd := &cobra.Command{
 		Use: "version", Short: "show the commit, the Go version and the backends of this program",
 		Example: indent("holdfast version"),
 		Args:    arguments(),
 		RunE: a.action(func(context.Context, []string) error {
-			if asJSON {
-				return a.json(readBuild())
-			}
-			fmt.Fprintln(a.stdout, readBuild())
-			return nil
+			return a.show(readBuild(), func() error {
+				_, err := fmt.Fprintln(a.stdout, readBuild())
+				return err
+			})
 		}),
 	}
-	jsonFlag(cmd, &asJSON)
+	a.jsonFlag(cmd)
 	return cmd
 }
