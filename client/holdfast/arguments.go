@@ -30,10 +30,7 @@ func oneKey(further ...string) cobra.PositionalArgs {
 		if err := all(cmd, args); err != nil {
 			return err
 		}
-		if err := keys.CheckName(args[0]); err != nil {
-			return usageError(err)
-		}
-		return nil
+		return usageError(keys.CheckName(args[0]))
 	}
 }
 
@@ -44,6 +41,16 @@ func required(names ...string) func(*cobra.Command, []string) error {
 			if !cmd.Flags().Changed(name) {
 				return fmt.Errorf("--%s is missing", name)
 			}
+		}
+		return nil
+	}
+}
+
+// exclusive rejects a command line that gives both of two options.
+func exclusive(one, other string) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, _ []string) error {
+		if cmd.Flags().Changed(one) && cmd.Flags().Changed(other) {
+			return usagef("give one of them", "--%s and --%s exclude each other", one, other)
 		}
 		return nil
 	}

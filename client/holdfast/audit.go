@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"holdfast/client"
 	"holdfast/internal/agentwire"
 )
 
@@ -57,12 +59,7 @@ func (a *app) newest(ctx context.Context, file string, n int) ([]string, error) 
 	if file != "" {
 		return tailFile(file, n)
 	}
-	c, err := a.dial(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer c.Close()
-	return c.TailAudit(ctx, n)
+	return fromAgent(ctx, a, answerTime, func(c *client.Client) ([]string, error) { return c.TailAudit(ctx, n) })
 }
 
 // record holds the members of an audit record that are shown. Records may have more.
@@ -128,12 +125,7 @@ func (r *record) who() string {
 }
 
 // dash keeps a column visible where there is nothing to show.
-func dash(s string) string {
-	if s == "" {
-		return "-"
-	}
-	return s
-}
+func dash(s string) string { return cmp.Or(s, "-") }
 
 func details(m map[string]string) string {
 	text, err := json.Marshal(m) // in the order of the names
@@ -172,10 +164,5 @@ func (a *app) verifyAudit(ctx context.Context, file string) (agentwire.VerifyAud
 	if file != "" {
 		return verifyFile(file)
 	}
-	c, err := a.dial(ctx)
-	if err != nil {
-		return agentwire.VerifyAuditReply{}, err
-	}
-	defer c.Close()
-	return c.VerifyAudit(ctx)
+	return fromAgent(ctx, a, answerTime, func(c *client.Client) (agentwire.VerifyAuditReply, error) { return c.VerifyAudit(ctx) })
 }

@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"crypto/x509"
 	"encoding/pem"
-	"errors"
 	"fmt"
 	"net"
 	"strings"
@@ -120,12 +119,7 @@ func (a *app) certificateShow() *cobra.Command {
 		Use: "show NAME", Short: "show a key's certificate chain",
 		Example: indent("holdfast certificate show alice"),
 		Args:    oneKey(), ValidArgsFunction: a.completeKeys,
-		PreRunE: func(*cobra.Command, []string) error {
-			if asPEM && a.asJSON {
-				return errors.New("--pem and --json exclude each other")
-			}
-			return nil
-		},
+		PreRunE: exclusive("pem", "json"),
 		RunE: a.asking(func(ctx context.Context, c *client.Client, args []string) error {
 			k, err := c.GetKey(ctx, args[0])
 			if err != nil {

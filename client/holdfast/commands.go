@@ -71,13 +71,7 @@ func (a *app) group(name, short, example string, commands ...*cobra.Command) *co
 
 // complete has the shell complete an option's values from a list.
 func complete[S ~string](cmd *cobra.Command, option string, values []S) {
-	list := make([]string, len(values))
-	for i, v := range values {
-		list[i] = string(v)
-	}
-	if err := cmd.RegisterFlagCompletionFunc(option, cobra.FixedCompletions(list, cobra.ShellCompDirectiveNoFileComp)); err != nil {
-		panic(err) // the option was never defined
-	}
+	completeOption(cmd, option, cobra.FixedCompletions(texts(values), cobra.ShellCompDirectiveNoFileComp))
 }
 
 // indent indents an example for the help text.

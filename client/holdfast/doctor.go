@@ -153,10 +153,7 @@ func (f *findings) policy(source string) {
 func (a *app) printFindings(found findings) error {
 	var rows [][]string
 	for _, one := range found {
-		rows = append(rows, []string{one.State, one.Subject, one.Message})
-		if one.Hint != "" {
-			rows = append(rows, []string{"", "", "hint: " + one.Hint})
-		}
+		rows = append(rows, withHint([]string{one.State, one.Subject, one.Message}, one.Hint)...)
 	}
 	return a.show(found, func() error { return table(a.stdout, rows...) })
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -111,7 +112,7 @@ func (f *findings) card(m machine, card agentwire.Card) {
 		}
 		f.bad(subject, card.Reason, hint)
 	default:
-		f.bad(subject, fmt.Sprintf("it is %s: %s", card.State, card.Reason), orElse(card.Hint, "take it out and put it in again"))
+		f.bad(subject, fmt.Sprintf("it is %s: %s", card.State, card.Reason), cmp.Or(card.Hint, "take it out and put it in again"))
 	}
 	for _, n := range gathered(card.Notes) {
 		said := n.Message == card.Reason || pinSpent(card) && does(n.Next, fault.Unblock)
@@ -159,11 +160,4 @@ func (f *findings) absentCards(list []agentwire.Key, cards []agentwire.Card) {
 		on := names[serial]
 		f.note(fmt.Sprintf("card %d", serial), "it is in no reader; on it: "+strings.Join(on, ", "), "insert it to use "+map[bool]string{true: "the key", false: "the keys"}[len(on) == 1])
 	}
-}
-
-func orElse(text, other string) string {
-	if text == "" {
-		return other
-	}
-	return text
 }

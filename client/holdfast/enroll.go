@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -231,7 +232,7 @@ func (a *app) enrolled(e *enroll.Enrollment) error {
 		[]string{"valid until", when(e.Leaf.NotAfter)},
 		[]string{"renewal", when(e.Planned) + ", by holdfast renew --due"},
 	)
-	a.note("next: holdfast kubeconfig add %s --key %s --profile %s", orElse(e.Context, "CONTEXT"), e.Profile.Key, e.Profile.Name)
+	a.note("next: holdfast kubeconfig add %s --key %s --profile %s", cmp.Or(e.Context, "CONTEXT"), e.Profile.Key, e.Profile.Name)
 	return err
 }
 

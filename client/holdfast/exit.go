@@ -72,6 +72,9 @@ func usage(cmd *cobra.Command, err error) error {
 
 // usageError is for arguments that only the command itself can judge.
 func usageError(err error) error {
+	if err == nil {
+		return nil
+	}
 	hint := ""
 	if e, ok := fault.AsError(err); ok {
 		hint = e.Advice()

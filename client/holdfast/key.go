@@ -220,13 +220,12 @@ func inputName(name string) string {
 }
 
 // words joins a list of named values, for help texts.
-func words[S ~string](list []S) string {
-	var b strings.Builder
+func words[S ~string](list []S) string { return strings.Join(texts(list), ", ") }
+
+func texts[S ~string](list []S) []string {
+	all := make([]string, len(list))
 	for i, s := range list {
-		if i > 0 {
-			b.WriteString(", ")
-		}
-		b.WriteString(string(s))
+		all[i] = string(s)
 	}
-	return b.String()
+	return all
 }

@@ -57,10 +57,8 @@ func slots() []string {
 }
 
 func checkSlot(slot string) error {
-	if _, err := keys.ParseSlot(slot); err != nil {
-		return usageError(err)
-	}
-	return nil
+	_, err := keys.ParseSlot(slot)
+	return usageError(err)
 }
 
 // given reports whether an option for cards was given.

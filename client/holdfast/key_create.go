@@ -109,10 +109,8 @@ func checkPurpose(purpose string) error {
 	if purpose == "" {
 		return usagef("one of "+words(keys.Purposes()), "--purpose is missing")
 	}
-	if _, err := keys.ParsePurpose(purpose); err != nil {
-		return usageError(err)
-	}
-	return nil
+	_, err := keys.ParsePurpose(purpose)
+	return usageError(err)
 }
 
 // newKey makes a key, and asks for the PIN that its device needs for that.

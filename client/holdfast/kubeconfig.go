@@ -33,11 +33,7 @@ func (o *kubeOptions) load() (*kubeconfig.Config, error) {
 
 // profiles reads the broker's profiles.
 func (o *kubeOptions) profiles() (map[string]*profile.Profile, map[string]error, error) {
-	profiles, faults, err := profile.Load(profile.Directory(o.system))
-	if err != nil {
-		return nil, nil, err
-	}
-	return profiles, faults, nil
+	return profile.Load(profile.Directory(o.system))
 }
 
 func (a *app) kubeconfigCommands() *cobra.Command {
@@ -50,18 +46,14 @@ func (a *app) kubeconfigCommands() *cobra.Command {
 type completing func(o *kubeOptions) []string
 
 func contextNames(o *kubeOptions) []string {
-	config, err := kubeconfig.Load(o.file)
-	if err != nil {
-		return nil
+	if config, err := kubeconfig.Load(o.file); err == nil {
+		return slices.Sorted(maps.Keys(config.Contexts))
 	}
-	return slices.Sorted(maps.Keys(config.Contexts))
+	return nil
 }
 
 func profileNames(o *kubeOptions) []string {
-	profiles, _, err := o.profiles()
-	if err != nil {
-		return nil
-	}
+	profiles, _, _ := o.profiles() // an error cannot be shown during completion
 	return slices.Sorted(maps.Keys(profiles))
 }
 

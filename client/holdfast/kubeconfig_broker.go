@@ -22,20 +22,21 @@ func (o *kubeOptions) brokerSocket() string {
 }
 
 // brokerStatus asks the broker about itself.
-func (a *app) brokerStatus(ctx context.Context, o *kubeOptions) (brokerwire.GetStatusReply, error) {
+func (a *app) brokerStatus(ctx context.Context, o *kubeOptions) (status brokerwire.GetStatusReply, err error) {
+	err = a.askBroker(ctx, o.brokerSocket(), brokerwire.GetStatus, &status)
+	return status, err
+}
+
+// askBroker calls a method without parameters of the broker at path.
+func (a *app) askBroker(ctx context.Context, path, method string, reply any) error {
 	ctx, cancel := context.WithTimeout(ctx, a.timeouts.state)
 	defer cancel()
-	var status brokerwire.GetStatusReply
-	path := o.brokerSocket()
 	conn, err := dial.Broker().Connect(ctx, path)
-	if err != nil {
-		return status, brokerError(path, err)
+	if err == nil {
+		defer conn.Close()
+		err = conn.Call(ctx, method, brokerwire.Empty{}, reply)
 	}
-	defer conn.Close()
-	if err := conn.Call(ctx, brokerwire.GetStatus, brokerwire.Empty{}, &status); err != nil {
-		return status, brokerError(path, err)
-	}
-	return status, nil
+	return brokerError(path, err)
 }
 
 // brokerError returns the error of a call as the command reports it.
@@ -43,7 +44,7 @@ func brokerError(path string, err error) error {
 	var answered *varlink.Error
 	var unreachable *dial.UnreachableError
 	switch {
-	case errors.As(err, &unreachable), errors.Is(err, context.Canceled):
+	case err == nil, errors.As(err, &unreachable), errors.Is(err, context.Canceled):
 		return err
 	case errors.As(err, &answered):
 		var p fault.Parameters

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"holdfast/client/execcredential"
 	"holdfast/client/kubeconfig"
 	"holdfast/client/profile"
 	"holdfast/internal/brokerwire"
@@ -119,10 +120,10 @@ func (i *inspection) run(subject string, entry *kubeconfig.AuthInfo, u use) {
 		i.note(subject, "command has a path, so that kubectl shows no install hint where it is missing", "command: "+execPlugin)
 	}
 	switch {
-	case e.APIVersion != execV1 && e.APIVersion != execV1beta1:
-		i.bad(subject, fmt.Sprintf("kubectl does not know the apiVersion %q of exec", e.APIVersion), "apiVersion: "+execV1)
-	case e.APIVersion == execV1 && e.InteractiveMode == "":
-		i.bad(subject, "interactiveMode is missing, and kubectl refuses "+execV1+" without it", "interactiveMode: Never")
+	case e.APIVersion != execcredential.V1 && e.APIVersion != execcredential.V1Beta1:
+		i.bad(subject, fmt.Sprintf("kubectl does not know the apiVersion %q of exec", e.APIVersion), "apiVersion: "+execcredential.V1)
+	case e.APIVersion == execcredential.V1 && e.InteractiveMode == "":
+		i.bad(subject, "interactiveMode is missing, and kubectl refuses "+execcredential.V1+" without it", "interactiveMode: Never")
 	case e.InteractiveMode == "Always":
 		i.bad(subject, "interactiveMode Always fails without a terminal, and the plugin reads none", "interactiveMode: Never")
 	}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"holdfast/client/execcredential"
 	"holdfast/client/kubeconfig"
 	"holdfast/client/kubeconfig/edit"
 	"holdfast/client/profile"
@@ -19,16 +20,10 @@ const execPlugin = "holdfast-exec-plugin"
 
 const installHint = "holdfast-exec-plugin, of the package holdfast, is not in PATH; it signs you in with the key in this machine's TPM"
 
-// The versions of the plugin's interface that client-go knows.
-const (
-	execV1      = "client.authentication.k8s.io/v1"
-	execV1beta1 = "client.authentication.k8s.io/v1beta1"
-)
-
 // plugin returns the exec stanza that runs the plugin for a profile.
 func plugin(name, mode string) *kubeconfig.ExecConfig {
 	e := &kubeconfig.ExecConfig{
-		APIVersion: execV1, Command: execPlugin, Args: []string{"--profile", name},
+		APIVersion: execcredential.V1, Command: execPlugin, Args: []string{"--profile", name},
 		InstallHint: installHint, InteractiveMode: "Never",
 	}
 	if mode != profile.ModeProxy {

@@ -101,6 +101,16 @@ const (
 	createTime = 6 * time.Minute
 )
 
+// fromAgent returns the agent's answer to one call, which it gives within limit.
+func fromAgent[T any](ctx context.Context, a *app, limit time.Duration, call func(c *client.Client) (T, error)) (answer T, err error) {
+	c, err := a.dialFor(ctx, limit)
+	if err != nil {
+		return answer, err
+	}
+	defer c.Close()
+	return call(c)
+}
+
 func (a *app) dial(ctx context.Context) (*client.Client, error) { return a.dialFor(ctx, answerTime) }
 
 // dialFor is dial for calls that are answered within limit.

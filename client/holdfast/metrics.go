@@ -64,28 +64,13 @@ func (a *app) sources(o *metricsOptions) []source {
 }
 
 func (a *app) agentMetrics(ctx context.Context) ([]metrics.Metric, error) {
-	c, err := a.dialFor(ctx, a.timeouts.state)
-	if err != nil {
-		return nil, err
-	}
-	defer c.Close()
-	return c.Metrics(ctx)
+	return fromAgent(ctx, a, a.timeouts.state, func(c *client.Client) ([]metrics.Metric, error) { return c.Metrics(ctx) })
 }
 
 func (a *app) brokerMetrics(ctx context.Context) ([]metrics.Metric, error) {
-	ctx, cancel := context.WithTimeout(ctx, a.timeouts.state)
-	defer cancel()
-	path := dial.Broker().Path()
-	conn, err := dial.Broker().Connect(ctx, path)
-	if err != nil {
-		return nil, brokerError(path, err)
-	}
-	defer conn.Close()
 	var reply brokerwire.GetMetricsReply
-	if err := conn.Call(ctx, brokerwire.GetMetrics, brokerwire.Empty{}, &reply); err != nil {
-		return nil, brokerError(path, err)
-	}
-	return reply.Metrics, nil
+	err := a.askBroker(ctx, dial.Broker().Path(), brokerwire.GetMetrics, &reply)
+	return reply.Metrics, err
 }
 
 // metrics asks the sources that the options name. A source that is not running is

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -42,9 +43,7 @@ whether the card made it, and its certificate.`,
 func (a *app) cardFlag(cmd *cobra.Command, serial *uint32) {
 	cmd.Flags().Uint32Var(serial, "card", 0, "the serial `NUMBER` of the card (default the only one)")
 	noDefault(cmd, "card")
-	if err := cmd.RegisterFlagCompletionFunc("card", a.completeCards); err != nil {
-		panic(err) // it was defined above
-	}
+	completeOption(cmd, "card", a.completeCards)
 }
 
 // completeCards completes the serial numbers of cards in the shell.
@@ -104,11 +103,7 @@ func notReady(card agentwire.Card) error {
 	if card.Serial != 0 && (card.State == string(keys.StateReady) || card.State == string(keys.StateLocked)) {
 		return nil
 	}
-	hint := card.Hint
-	if hint == "" {
-		hint = "holdfast doctor looks closer"
-	}
-	return failf(hint, "%s is %s: %s", cardName(card), card.State, card.Reason)
+	return failf(cmp.Or(card.Hint, "holdfast doctor looks closer"), "%s is %s: %s", cardName(card), card.State, card.Reason)
 }
 
 // cardName returns the name of a card, or of a reader whose card is unknown.

@@ -44,12 +44,7 @@ func (a *app) pivChangePUK() *cobra.Command {
 wrong old PUK costs one of the card's few tries; the last one is never spent.`,
 		Example: indent("holdfast piv change-puk --generate-puk"),
 		Args:    arguments(),
-		PreRunE: func(*cobra.Command, []string) error {
-			if o.generate && o.new.given() {
-				return usagef("give one of them", "--generate-puk and --puk-fd exclude each other")
-			}
-			return nil
-		},
+		PreRunE: exclusive("generate-puk", "puk-fd"),
 		RunE: a.asking(func(ctx context.Context, c *client.Client, _ []string) error {
 			return a.changeCard(ctx, c, &o, "PUK", func(card agentwire.Card) *int { return card.PUKTries }, c.ChangeCardPUK)
 		}),

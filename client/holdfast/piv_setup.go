@@ -34,13 +34,8 @@ are not the factory's. Several --…-fd options may name one descriptor, which t
 has a line for each, in the order of the help text of this command.`,
 		Example: indent("holdfast piv setup\nholdfast piv setup --yes --pin-fd 0 --generate-puk <pin >puk"),
 		Args:    arguments(),
-		PreRunE: func(*cobra.Command, []string) error {
-			if o.generatePUK && o.puk.given() {
-				return usagef("give one of them", "--generate-puk and --puk-fd exclude each other")
-			}
-			return nil
-		},
-		RunE: a.asking(func(ctx context.Context, c *client.Client, _ []string) error { return a.setUp(ctx, c, &o) }),
+		PreRunE: exclusive("generate-puk", "puk-fd"),
+		RunE:    a.asking(func(ctx context.Context, c *client.Client, _ []string) error { return a.setUp(ctx, c, &o) }),
 	}
 	f := cmd.Flags()
 	f.SortFlags = false

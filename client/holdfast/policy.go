@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"holdfast/client"
 	"holdfast/internal/agentwire"
 	"holdfast/internal/keys"
 	"holdfast/internal/peer"
@@ -104,10 +105,7 @@ func (o *checkOptions) check() error {
 	if o.key == "" {
 		return nil
 	}
-	if err := keys.CheckName(o.key); err != nil {
-		return usageError(err)
-	}
-	return nil
+	return usageError(keys.CheckName(o.key))
 }
 
 // operations returns the operations of the policy.
@@ -147,7 +145,8 @@ func (a *app) checkPolicy(ctx context.Context, o *checkOptions) error {
 		return err
 	}
 	err = a.show(answer, func() error {
-		return table(a.stdout, []string{verdictWord(answer.Allowed), ""}, []string{"rule", answer.Rule}, []string{"reason", answer.Reason})
+		verdict := map[bool]string{true: "allowed", false: "denied"}[answer.Allowed]
+		return table(a.stdout, []string{verdict, ""}, []string{"rule", answer.Rule}, []string{"reason", answer.Reason})
 	})
 	if err == nil && !answer.Allowed {
 		return answered{exitDenied}
@@ -155,24 +154,12 @@ func (a *app) checkPolicy(ctx context.Context, o *checkOptions) error {
 	return err
 }
 
-func verdictWord(allowed bool) string {
-	if allowed {
-		return "allowed"
-	}
-	return "denied"
-}
-
 func (a *app) askPolicy(ctx context.Context, o *checkOptions) (agentwire.CheckPolicyReply, error) {
-	c, err := a.dial(ctx)
-	if err != nil {
-		return agentwire.CheckPolicyReply{}, err
-	}
-	defer c.Close()
 	p := agentwire.CheckPolicyParameters{UID: uint32(o.uid), GIDs: o.groups(), Unit: o.unit, Key: o.key, Operation: o.operation, ForUnit: o.forUnit}
 	if o.forUID >= 0 {
 		p.ForUID = new(uint32(o.forUID))
 	}
-	return c.CheckPolicy(ctx, p)
+	return fromAgent(ctx, a, answerTime, func(c *client.Client) (agentwire.CheckPolicyReply, error) { return c.CheckPolicy(ctx, p) })
 }
 
 // decide returns the decision of the policy file.

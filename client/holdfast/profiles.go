@@ -2,8 +2,6 @@ package main
 
 import (
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -21,12 +19,8 @@ func (o *profileOptions) flag(cmd *cobra.Command) {
 func (o *profileOptions) directory() string { return profile.Directory(o.system) }
 
 // complete has the shell complete names of profiles.
-func (o *profileOptions) complete(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-	if len(args) > 0 {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	all, _, _ := profile.Load(o.directory()) // an error cannot be shown during completion
-	return slices.Sorted(maps.Keys(all)), cobra.ShellCompDirectiveNoFileComp
+func (o *profileOptions) complete(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
+	return completing(profileNames).first(&kubeOptions{system: o.system})(cmd, args, word)
 }
 
 // oneProfile accepts a profile's name.
@@ -34,10 +28,7 @@ func oneProfile(cmd *cobra.Command, args []string) error {
 	if err := arguments("PROFILE")(cmd, args); err != nil {
 		return err
 	}
-	if err := profile.CheckName(args[0]); err != nil {
-		return usageError(err)
-	}
-	return nil
+	return usageError(profile.CheckName(args[0]))
 }
 
 // enrollHint is the command that gets a profile's key another certificate.

@@ -89,10 +89,7 @@ func deviceRows(d agentwire.Device) [][]string {
 	if d.Reason != "" {
 		state += ": " + d.Reason
 	}
-	rows := [][]string{{"device", name}, {"", state}}
-	if d.Hint != "" {
-		rows = append(rows, []string{"", "hint: " + d.Hint})
-	}
+	rows := append([][]string{{"device", name}}, withHint([]string{"", state}, d.Hint)...)
 	switch {
 	case d.Backend == pivBackend && d.Maker != "":
 		rows = append(rows, []string{"", d.Maker}) // PIV and its version: the maker is unknown

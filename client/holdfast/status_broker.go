@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -69,19 +70,17 @@ func profileRows(p brokerwire.Profile) [][]string {
 	return rows
 }
 
+// withHint adds the row of a hint, in the last column of the row.
 func withHint(row []string, hint string) [][]string {
 	if hint == "" {
 		return [][]string{row}
 	}
-	return [][]string{row, {"", "hint: " + hint}}
+	below := make([]string, len(row))
+	below[len(row)-1] = "hint: " + hint
+	return [][]string{row, below}
 }
 
-func orNowhere(place string) string {
-	if place == "" {
-		return "nowhere yet"
-	}
-	return place
-}
+func orNowhere(place string) string { return cmp.Or(place, "nowhere yet") }
 
 // broker checks the broker, where there is one.
 func (f *findings) broker(ctx context.Context, a *app) {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -84,16 +85,14 @@ func (a *app) tlsConfig(ctx context.Context, o *connectOptions, address string, 
 	if err != nil {
 		return nil, nil, err
 	}
-	cfg := &tls.Config{ServerName: host, MinVersion: tls.VersionTLS12, ClientSessionCache: s}
-	if o.serverName != "" {
-		cfg.ServerName = o.serverName
-	}
+	cfg := &tls.Config{ServerName: cmp.Or(o.serverName, host), MinVersion: tls.VersionTLS12, ClientSessionCache: s}
 	if o.ca != "" {
 		roots, err := a.readCertificates(o.ca)
 		if err != nil {
 			return nil, nil, err
 		}
-		cfg.RootCAs = poolOf(roots)
+		cfg.RootCAs = x509.NewCertPool()
+		cfg.RootCAs.AppendCertsFromPEM(encodeCertificates(roots))
 	}
 	cfg.GetClientCertificate = s.noCertificate
 	if o.key == "" {
@@ -108,16 +107,6 @@ func (a *app) tlsConfig(ctx context.Context, o *connectOptions, address string, 
 		return nil, nil, err
 	}
 	return cfg, func() { c.Close() }, nil
-}
-
-func poolOf(certificates [][]byte) *x509.CertPool {
-	pool := x509.NewCertPool()
-	for _, der := range certificates {
-		if c, err := x509.ParseCertificate(der); err == nil { // they have been parsed before
-			pool.AddCert(c)
-		}
-	}
-	return pool
 }
 
 // use sets cfg up with a key, and returns an error when the key cannot log in.

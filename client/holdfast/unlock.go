@@ -32,13 +32,8 @@ Without a terminal, or with --pinentry, the agent asks with the pinentry of this
 session's desktop or terminal.`,
 		Example: indent("holdfast unlock alice"),
 		Args:    oneKey(), ValidArgsFunction: a.completeKeys,
-		PreRunE: func(*cobra.Command, []string) error {
-			if o.pinentry && o.source.given() {
-				return usagef("give one of them", "--pinentry and --pin-fd exclude each other")
-			}
-			return nil
-		},
-		RunE: a.asking(func(ctx context.Context, c *client.Client, args []string) error { return a.unlock(ctx, c, &o, args[0]) }),
+		PreRunE: exclusive("pinentry", "pin-fd"),
+		RunE:    a.asking(func(ctx context.Context, c *client.Client, args []string) error { return a.unlock(ctx, c, &o, args[0]) }),
 	}
 	cmd.Flags().IntVar(&o.seconds, "seconds", 0, "for how many `SECONDS`, at most 3600 (default 900)")
 	cmd.Flags().BoolVar(&o.pinentry, "pinentry", false, "let the agent ask for the PIN, although there is a terminal")
