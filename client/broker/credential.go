@@ -173,21 +173,14 @@ func (r *request) profile() (*profile.Profile, error) {
 	if !ok {
 		return nil, &fault.Error{Kind: fault.BadRequest, Message: fmt.Sprintf("profile %s cannot be used: %v", p.Profile, flaw), Hint: fixFile}
 	}
-	if modes := modesOf(prof); !slices.Contains(modes, p.Mode) {
+	if !slices.Contains(prof.Modes, p.Mode) {
 		return nil, &fault.Error{
 			Kind:    fault.Denied,
 			Message: fmt.Sprintf("profile %s is not for mode %s", p.Profile, p.Mode),
-			Hint:    "its modes are " + strings.Join(modes, ", ") + "; `modes:` in its file names them",
+			Hint:    "its modes are " + strings.Join(prof.Modes, ", ") + "; `modes:` in its file names them",
 		}
 	}
 	return prof, nil
-}
-
-func modesOf(p *profile.Profile) []string {
-	if len(p.Modes) == 0 {
-		return []string{profile.ModeProxy}
-	}
-	return p.Modes
 }
 
 // ticket issues a ticket for the proxy to the caller's parent.

@@ -55,7 +55,7 @@ const fixFile = "mend the file, or write it anew with `holdfast kubeconfig add`"
 func (b *Broker) wireProfile(p *profile.Profile, flaw error, shared proxyState, agent *keyCheck) brokerwire.Profile {
 	connections, signatures := b.issued.pools.Counts(p.Name)
 	w := brokerwire.Profile{
-		Name: p.Name, Server: p.Cluster.Server, Key: p.Key, Modes: modesOf(p), TLSServerName: p.ServerName(),
+		Name: p.Name, Server: p.Cluster.Server, Key: p.Key, Modes: p.Modes, TLSServerName: p.ServerName(),
 		Connections: connections, Signatures: signatures, Tickets: b.issued.tickets.Count(p.Name), Minted: b.issued.mint.Count(p.Name),
 	}
 	address, closed := b.proxy.addressOf(p, shared)

@@ -1,6 +1,7 @@
 package enroll
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"crypto/x509"
 	"encoding/binary"
@@ -17,10 +18,7 @@ import (
 // much earlier depends on seed alone, so the result is the same in every call; an
 // empty seed switches jitter off.
 func moment(leaf *x509.Certificate, r profile.Renewal, seed string) time.Time {
-	fraction := r.Fraction
-	if fraction == 0 {
-		fraction = profile.DefaultFraction
-	}
+	fraction := cmp.Or(r.Fraction, profile.DefaultFraction)
 	if seed != "" {
 		fraction -= r.Jitter * share(seed)
 	}

@@ -1,6 +1,7 @@
 package profile
 
 import (
+	"cmp"
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
@@ -246,10 +247,7 @@ func checkAudiences(audiences []string) error {
 // checkJitter rejects a jitter with which a renewal could be due at once: jitter
 // moves renewals earlier.
 func (p *Profile) checkJitter() error {
-	fraction := p.Renewal.Fraction
-	if fraction == 0 {
-		fraction = DefaultFraction
-	}
+	fraction := cmp.Or(p.Renewal.Fraction, DefaultFraction)
 	if j := p.Renewal.Jitter; !(j >= 0 && j < fraction) {
 		return fmt.Errorf("it is not from 0 to less than the fraction after which to renew, %v", fraction)
 	}

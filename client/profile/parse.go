@@ -104,16 +104,8 @@ func (p *Profile) complete() {
 	if len(p.Modes) == 0 {
 		p.Modes = []string{ModeProxy}
 	}
-	if p.Proxy.IdleTimeout == 0 {
-		p.Proxy.IdleTimeout = DefaultIdleTimeout
-	}
-	if p.Proxy.MaxAge == 0 {
-		p.Proxy.MaxAge = DefaultMaxAge
-	}
-	if p.Token.Lifetime == 0 {
-		p.Token.Lifetime = DefaultTokenLifetime
-	}
-	if p.Renewal.Fraction == 0 {
-		p.Renewal.Fraction = DefaultFraction
-	}
+	p.Proxy.IdleTimeout = cmp.Or(p.Proxy.IdleTimeout, DefaultIdleTimeout)
+	p.Proxy.MaxAge = cmp.Or(p.Proxy.MaxAge, DefaultMaxAge)
+	p.Token.Lifetime = cmp.Or(p.Token.Lifetime, DefaultTokenLifetime)
+	p.Renewal.Fraction = cmp.Or(p.Renewal.Fraction, DefaultFraction)
 }

@@ -8,7 +8,10 @@
 // holds no secret, unless its proxy-url has a password.
 package profile
 
-import "time"
+import (
+	"strings"
+	"time"
+)
 
 // The modes in which a profile's credential can be asked for.
 const (
@@ -80,5 +83,6 @@ func (p *Profile) ServerName() string { return p.Name + "." + Domain }
 // Node reports whether a certificate's common name is a node's: only requests of
 // nodes have an approver in every cluster.
 func Node(commonName string) bool {
-	return len(commonName) > len("system:node:") && commonName[:len("system:node:")] == "system:node:"
+	name, is := strings.CutPrefix(commonName, "system:node:")
+	return is && name != ""
 }

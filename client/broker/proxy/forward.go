@@ -70,7 +70,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		writeStatus(w, r.URL.Path, refuse(http.StatusServiceUnavailable, "", "try again", "the broker is ending"))
 		return
 	}
-	defer p.running.done()
+	defer p.running.Done()
 	admitted, refused := p.admit(c, r)
 	tooMany := c.judged(refused == nil)
 	if refused == nil {

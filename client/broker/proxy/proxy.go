@@ -81,7 +81,7 @@ func New(o Options) *Proxy {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	p := &Proxy{options: o, log: o.Log, counts: newCounts(o.Metrics), running: running{ended: make(chan struct{})}}
+	p := &Proxy{options: o, log: o.Log, counts: newCounts(o.Metrics)}
 	p.ctx, p.cut = context.WithCancel(context.Background())
 	p.open = newConnections()
 	p.bulk, p.stream = p.forwarder(large), p.forwarder(small)
@@ -141,7 +141,7 @@ func (p *Proxy) Shutdown(ctx context.Context) error {
 	finished := make(chan error, 1)
 	go func() {
 		err := p.server.Shutdown(ctx)
-		<-p.running.end()
+		p.running.end()
 		finished <- err
 	}()
 	var err error
@@ -162,10 +162,9 @@ func (p *Proxy) Shutdown(ctx context.Context) error {
 
 // running counts requests, also upgraded ones, which [http.Server] does not track.
 type running struct {
+	sync.WaitGroup
 	mu     sync.Mutex
-	n      int
 	ending bool
-	ended  chan struct{} // closed when none is left
 }
 
 // begin counts a request, unless the proxy ends.
@@ -173,27 +172,15 @@ func (r *running) begin() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.ending {
-		r.n++
+		r.Add(1)
 	}
 	return !r.ending
 }
 
-func (r *running) done() {
+// end rejects further requests, and waits until the last one has ended.
+func (r *running) end() {
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.n--; r.ending && r.n == 0 {
-		close(r.ended)
-	}
-}
-
-// end rejects further requests, and returns a channel that is closed when the last one
-// has ended.
-func (r *running) end() <-chan struct{} {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if !r.ending && r.n == 0 {
-		close(r.ended)
-	}
 	r.ending = true
-	return r.ended
+	r.mu.Unlock()
+	r.Wait()
 }

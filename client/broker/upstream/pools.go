@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"cmp"
 	"time"
 
 	"holdfast/client/profile"
@@ -18,24 +19,11 @@ type identity struct {
 	maxAge  time.Duration
 }
 
-// The ages of connections when the profile says nothing.
-const (
-	defaultIdle   = 90 * time.Second
-	defaultMaxAge = time.Hour
-)
-
 func identify(uid uint32, p *profile.Profile) identity {
-	id := identity{
-		uid: uid, profile: p.Name, key: p.Key, cluster: p.Cluster,
-		noPool: p.Proxy.NoPool, idle: p.Proxy.IdleTimeout, maxAge: p.Proxy.MaxAge,
+	return identity{
+		uid: uid, profile: p.Name, key: p.Key, cluster: p.Cluster, noPool: p.Proxy.NoPool,
+		idle: cmp.Or(p.Proxy.IdleTimeout, profile.DefaultIdleTimeout), maxAge: cmp.Or(p.Proxy.MaxAge, profile.DefaultMaxAge),
 	}
-	if id.idle <= 0 {
-		id.idle = defaultIdle
-	}
-	if id.maxAge <= 0 {
-		id.maxAge = defaultMaxAge
-	}
-	return id
 }
 
 // limits bounds the resources that callers can use, and the waits.

@@ -131,8 +131,6 @@ func (d *document) contextWord(context, word string) *yaml.Node {
 	return d.word(d.word(d.item("contexts", context), "context"), word)
 }
 
-func (d *document) current() string { return d.file.CurrentContext }
-
 // record returns the record that Add stored in the user of this name, or nil.
 func (d *document) record(name string) *Record {
 	for _, u := range d.file.Users {
@@ -142,8 +140,6 @@ func (d *document) record(name string) *Record {
 	}
 	return nil
 }
-
-func (d *document) ours(name string) bool { return d.record(name) != nil }
 
 // meaning returns the content of a text without its layout.
 func meaning(data []byte) (map[string]any, error) {

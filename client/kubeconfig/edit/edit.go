@@ -80,7 +80,7 @@ func Add(data []byte, e *Entry) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if doc.ours(e.Name) {
+	if doc.record(e.Name) != nil {
 		if data, err = Remove(data, e.Name); err != nil {
 			return nil, err
 		}
@@ -138,7 +138,7 @@ func (d *document) add(e *Entry) ([]byte, error) {
 			all = append(all, s)
 		}
 	}
-	if e.Use && d.current() != context {
+	if e.Use && d.file.CurrentContext != context {
 		s, err := d.rewrite(d.word(d.root, "current-context"), context, "current-context", &record.CurrentContext)
 		if err != nil {
 			return nil, err

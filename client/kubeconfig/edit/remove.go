@@ -35,7 +35,7 @@ func Remove(data []byte, name string) ([]byte, error) {
 			all = append(all, s)
 		}
 	}
-	if record.CurrentContext != "" && d.current() == context {
+	if record.CurrentContext != "" && d.file.CurrentContext == context {
 		s, err := d.replace(d.word(d.root, "current-context"), record.CurrentContext, "current-context")
 		if err != nil {
 			return nil, err
