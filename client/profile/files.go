@@ -11,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 
+	"holdfast/internal/guard"
+
 	"go.yaml.in/yaml/v3"
 )
 
@@ -50,7 +52,7 @@ func Load(dir string) (profiles map[string]*Profile, faults map[string]error, er
 		return nil, nil, errNoDirectory
 	}
 	profiles, faults = map[string]*Profile{}, map[string]error{}
-	if err := checkDirectory(dir); errors.Is(err, fs.ErrNotExist) {
+	if err := guard.CheckDirectory(dir); errors.Is(err, fs.ErrNotExist) {
 		return profiles, faults, nil
 	} else if err != nil {
 		return nil, nil, err
@@ -97,14 +99,7 @@ func load(path, name string) (*Profile, error) {
 		return nil, err
 	}
 	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s is not a regular file", path)
-	}
-	if err := checkOwner(path, info); err != nil {
+	if err := guard.CheckOpen(f); err != nil {
 		return nil, err
 	}
 	data, err := io.ReadAll(io.LimitReader(f, MaxFile+1))
@@ -112,38 +107,6 @@ func load(path, name string) (*Profile, error) {
 		return nil, err
 	}
 	return parse(path, name, data)
-}
-
-func checkDirectory(dir string) error {
-	info, err := os.Stat(dir)
-	if err != nil {
-		return err
-	}
-	if !info.IsDir() {
-		return fmt.Errorf("%s is not a directory", dir)
-	}
-	return checkOwner(dir, info)
-}
-
-// checkOwner returns an error when another user than root and this one could have
-// written the file at path. Group write permission counts only for root's files: on
-// many systems each user has a private group that may write the user's files.
-func checkOwner(path string, info fs.FileInfo) error {
-	uid, mode := info.Sys().(*syscall.Stat_t).Uid, info.Mode().Perm() // on Linux always a Stat_t
-	forbidden := fs.FileMode(0o002)
-	if uid == 0 {
-		forbidden = 0o022
-	}
-	unsafe := func(reason string) error {
-		return fmt.Errorf("%s (owner uid %d, mode %04o) is not safe: %s", path, uid, mode, reason)
-	}
-	switch {
-	case uid != 0 && uid != uint32(os.Geteuid()):
-		return unsafe("it has to be root's or this user's")
-	case mode&forbidden != 0:
-		return unsafe("others can write it")
-	}
-	return nil
 }
 
 // Write stores a profile in NAME.yaml, whole or not at all; it makes a
@@ -164,7 +127,7 @@ func Write(dir string, p *Profile) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	if err := checkDirectory(dir); err != nil {
+	if err := guard.CheckDirectory(dir); err != nil {
 		return err
 	}
 	if err := replace(dir, p.Name, data); err != nil {

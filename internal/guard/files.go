@@ -35,17 +35,34 @@ func CheckOpen(f *os.File) error {
 	if err != nil {
 		return err
 	}
+	if !info.Mode().IsRegular() {
+		return fmt.Errorf("%s is not a regular file", f.Name())
+	}
+	return checkWriters(f.Name(), info)
+}
+
+// CheckDirectory is [CheckFile] for a directory.
+func CheckDirectory(path string) error {
+	info, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	if !info.IsDir() {
+		return fmt.Errorf("%s is not a directory", path)
+	}
+	return checkWriters(path, info)
+}
+
+func checkWriters(path string, info fs.FileInfo) error {
 	forbidden := fs.FileMode(0o002)
 	if ownerOf(info) == 0 {
 		forbidden = 0o022
 	}
 	switch {
-	case !info.Mode().IsRegular():
-		return fmt.Errorf("%s is not a regular file", f.Name())
 	case !ours(info):
-		return untrusted(f.Name(), info, "it has to be root's or this user's")
+		return untrusted(path, info, "it has to be root's or this user's")
 	case info.Mode().Perm()&forbidden != 0:
-		return untrusted(f.Name(), info, "others can write it")
+		return untrusted(path, info, "others can write it")
 	}
 	return nil
 }
