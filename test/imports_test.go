@@ -125,7 +125,9 @@ var rules = []rule{
 	{
 		why:   "profiles and kubeconfigs are files: reading and editing them needs no network and no agent",
 		rooms: []string{"client/profile", "client/kubeconfig/..."},
-		only:  []string{yaml, "internal/keys", "internal/fault", "internal/guard", "internal/strictyaml", "client/profile", "client/kubeconfig"},
+		only: []string{
+			yaml, "internal/atomicfile", "internal/keys", "internal/fault", "internal/guard", "internal/strictyaml", "client/profile", "client/kubeconfig",
+		},
 	},
 	{
 		why:   "only a person's command writes a kubeconfig: plugin, broker and renewal cannot break one, or be used to",

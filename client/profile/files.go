@@ -11,6 +11,7 @@ import (
 	"strings"
 	"syscall"
 
+	"holdfast/internal/atomicfile"
 	"holdfast/internal/guard"
 
 	"go.yaml.in/yaml/v3"
@@ -130,10 +131,11 @@ func Write(dir string, p *Profile) error {
 	if err := guard.CheckDirectory(dir); err != nil {
 		return err
 	}
-	if err := replace(dir, p.Name, data); err != nil {
+	share := func(f *os.File) error { return shareAs(f, dir) }
+	if err := atomicfile.Write(filepath.Join(dir, p.Name+extension), data, share); err != nil {
 		return fmt.Errorf("profile %s: %w", p.Name, err)
 	}
-	return syncDirectory(dir)
+	return nil
 }
 
 // marshal returns a profile's file, which it has parsed: a file that Parse rejects
@@ -154,24 +156,6 @@ func marshal(p *Profile) ([]byte, error) {
 		return nil, err
 	}
 	return out.Bytes(), nil
-}
-
-// replace replaces a file atomically: after a crash, the name has either the old file
-// or the whole new one.
-func replace(dir, name string, data []byte) error {
-	f, err := os.CreateTemp(dir, "."+name+".*.new") // mode 0600
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(data)
-	err = errors.Join(err, shareAs(f, dir), f.Sync(), f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), filepath.Join(dir, name+extension))
-	}
-	if err != nil {
-		os.Remove(f.Name()) // best effort: the name starts with a dot, so it is ignored
-	}
-	return err
 }
 
 // shareAs makes a file of root's readable by all who can read its directory.
@@ -195,17 +179,5 @@ func Remove(dir, name string) error {
 	if err := CheckName(name); err != nil {
 		return err
 	}
-	if err := os.Remove(filepath.Join(dir, name+extension)); err != nil {
-		return err
-	}
-	return syncDirectory(dir)
-}
-
-// syncDirectory makes the names in a directory durable.
-func syncDirectory(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
+	return atomicfile.Remove(filepath.Join(dir, name+extension))
 }

@@ -28,6 +28,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"holdfast/internal/atomicfile"
 	"holdfast/internal/fault"
 )
 
@@ -151,7 +152,7 @@ func (o Options) make(ctx context.Context, kept state, over bool) (*Identity, er
 	kept.Certificate = certificate
 	kept.Key, err = o.protect(ctx, kept, secret, over)
 	if err == nil && kept.Key == keptInFile {
-		err = replaceFile(o.State, keyFile, secret)
+		err = atomicfile.Write(filepath.Join(o.State, keyFile), secret, nil)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("keep the proxy's key: %w", err)

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"time"
 
+	"holdfast/internal/atomicfile"
 	"holdfast/internal/guard"
 	"holdfast/internal/varlink"
 )
@@ -102,7 +103,7 @@ func save(dir string, kept state) error {
 	if err != nil {
 		return err
 	}
-	return replaceFile(dir, stateFile, append(data, '\n'))
+	return atomicfile.Write(filepath.Join(dir, stateFile), append(data, '\n'), nil)
 }
 
 func readFile(path string) ([]byte, error) {
@@ -141,37 +142,11 @@ func readKey(path string) ([]byte, error) {
 	return readFile(path)
 }
 
-// replaceFile puts a file in place, whole or not at all, for this user alone.
-func replaceFile(dir, name string, data []byte) error {
-	f, err := os.CreateTemp(dir, "."+name+".*.new") // mode 0600
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(data)
-	err = errors.Join(err, f.Sync(), f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), filepath.Join(dir, name))
-	}
-	if err != nil {
-		os.Remove(f.Name()) // best effort
-		return err
-	}
-	return syncDirectory(dir)
-}
-
 // removeKey removes the key's file. It may be gone already.
 func removeKey(dir string) error {
-	err := os.Remove(filepath.Join(dir, keyFile))
+	err := atomicfile.Remove(filepath.Join(dir, keyFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	return errors.Join(err, syncDirectory(dir))
-}
-
-func syncDirectory(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
+	return err
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"holdfast/client/kubeconfig"
+	"holdfast/internal/atomicfile"
 )
 
 // ErrLocked is in the chain of errors about files that another program edits.
@@ -58,7 +59,9 @@ func File(ctx context.Context, path string, change func([]byte) ([]byte, error))
 	if slices.Equal(text, old) {
 		return nil
 	}
-	return replace(target, info, text)
+	return atomicfile.Write(target, text, func(f *os.File) error {
+		return errors.Join(own(f, info.Sys().(*syscall.Stat_t)), f.Chmod(info.Mode().Perm()))
+	})
 }
 
 // lock makes the lock files of all paths, or none.
@@ -96,29 +99,6 @@ func lockOne(ctx context.Context, name string) error {
 		case <-time.After(pollLock):
 		}
 	}
-}
-
-// replace renames a new file over the old one, with its owner and mode.
-func replace(path string, info fs.FileInfo, text []byte) error {
-	dir := filepath.Dir(path)
-	f, err := os.CreateTemp(dir, "."+filepath.Base(path)+".*.new") // mode 0600
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(text)
-	err = errors.Join(err, own(f, info.Sys().(*syscall.Stat_t)), f.Chmod(info.Mode().Perm()), f.Sync(), f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		os.Remove(f.Name())
-		return err
-	}
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }
 
 // own sets the owner of a file, which only root can change.
