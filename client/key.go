@@ -26,6 +26,7 @@ type Key struct {
 	scheme  keys.Scheme
 	ctx     context.Context // for the methods of crypto's interfaces, which have none
 	timeout time.Duration
+	signed  func(took time.Duration, err error) // called after each signature; may be nil
 }
 
 var _ crypto.MessageSigner = (*Key)(nil)
@@ -89,6 +90,14 @@ func (k *Key) WithTimeout(d time.Duration) *Key {
 	return &c
 }
 
+// WithObserver returns a copy of k that calls signed after each signature. The error
+// is the agent's own, of which crypto/tls keeps only the text.
+func (k *Key) WithObserver(signed func(took time.Duration, err error)) *Key {
+	c := *k
+	c.signed = signed
+	return &c
+}
+
 // Sign always fails: a digest does not show what is being signed, so the agent takes
 // whole messages only. Use a library that asks for a crypto.MessageSigner, as
 // crypto/tls and crypto/x509 do.
@@ -108,6 +117,15 @@ func (k *Key) Sign(io.Reader, []byte, crypto.SignerOpts) ([]byte, error) {
 // When the connection is lost it retries once with the same request id. The error is
 // an [*Error], an [*UnreachableError], or that of the key's context.
 func (k *Key) SignMessage(_ io.Reader, msg []byte, opts crypto.SignerOpts) ([]byte, error) {
+	started := time.Now()
+	signature, err := k.sign(msg, opts)
+	if k.signed != nil {
+		k.signed(time.Since(started), err)
+	}
+	return signature, err
+}
+
+func (k *Key) sign(msg []byte, opts crypto.SignerOpts) ([]byte, error) {
 	if err := checkOpts(k.scheme, opts); err != nil {
 		return nil, err
 	}

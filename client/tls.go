@@ -151,7 +151,7 @@ func (s *source) fresh(ctx context.Context) (*Key, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	k.timeout = s.key.timeout
+	k.timeout, k.signed = s.key.timeout, s.key.signed
 	s.key, s.fetched = k, now
 	return k, nil
 }

@@ -2,6 +2,7 @@ package client_test
 
 import (
 	"context"
+	"crypto"
 	"crypto/tls"
 	"io"
 	"log"
@@ -155,6 +156,42 @@ func TestRenewedChain(t *testing.T) {
 			t.Fatal("the old chain is still used after 5 s")
 		}
 		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// An observer gets the error of each signature as the agent gave it, and stays with a
+// tls.Config when the chain is fetched again.
+func TestWithObserver(t *testing.T) {
+	agent := clienttest.Start(t)
+	agent.AddKey("www", keys.TLSServer, keys.ES256)
+	c, ca := dial(t, agent.Socket), clienttest.NewCA(t)
+	certify(t, c, ca, "www")
+	var seen []error
+	cfg := &tls.Config{}
+	observed := fetch(t, c, "www").WithObserver(func(_ time.Duration, err error) { seen = append(seen, err) })
+	if err := observed.ConfigureServer(cfg); err != nil {
+		t.Fatal(err)
+	}
+	hello := &tls.ClientHelloInfo{SignatureSchemes: []tls.SignatureScheme{tls.ECDSAWithP256AndSHA256}}
+	before := len(agent.Calls(agentwire.GetKey))
+	for deadline := time.Now().Add(5 * time.Second); len(agent.Calls(agentwire.GetKey)) == before; time.Sleep(20 * time.Millisecond) {
+		if _, err := cfg.GetCertificate(hello); err != nil || time.Now().After(deadline) {
+			t.Fatalf("the chain was not fetched again: %v", err)
+		}
+	}
+	certificate, err := cfg.GetCertificate(hello)
+	if err != nil {
+		t.Fatal(err)
+	}
+	signer := certificate.PrivateKey.(crypto.MessageSigner)
+	message := []byte(strings.Repeat(" ", 64) + "TLS 1.3, server CertificateVerify\x00" + strings.Repeat("h", 32))
+	if _, err := signer.SignMessage(nil, message, crypto.SHA256); err != nil {
+		t.Fatal(err)
+	}
+	agent.Fail(agentwire.SignTLSServer, &fault.Error{Kind: fault.Denied, Message: "no"})
+	_, err = signer.SignMessage(nil, message, crypto.SHA256)
+	if len(seen) != 2 || seen[0] != nil || fault.KindOf(seen[1]) != fault.Denied || seen[1] != err {
+		t.Errorf("observed %v, want nil and %v", seen, err)
 	}
 }
 

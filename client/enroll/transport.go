@@ -1,11 +1,10 @@
 package enroll
 
 import (
-	"crypto"
 	"crypto/tls"
-	"io"
 	"net/http"
 	"sync"
+	"time"
 
 	"holdfast/client"
 	"holdfast/client/exchange/kubernetes/signin"
@@ -26,12 +25,11 @@ func newKeyTransport(cluster *signin.Cluster, k *client.Key) (*keyTransport, err
 	if err := k.ConfigureClient(cfg); err != nil { // for the versions that the key may sign
 		return nil, err
 	}
-	certificate, err := k.TLSCertificate()
+	t := new(keyTransport)
+	certificate, err := k.WithObserver(t.note).TLSCertificate()
 	if err != nil {
 		return nil, err
 	}
-	t := new(keyTransport)
-	certificate.PrivateKey = &notedSigner{k, t}
 	cfg.GetClientCertificate = func(r *tls.CertificateRequestInfo) (*tls.Certificate, error) {
 		all := *r
 		all.AcceptableCAs = nil // a server need not name every CA that it takes
@@ -52,16 +50,9 @@ func (t *keyTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return response, err
 }
 
-// notedSigner is a key that notes its last failure in a transport.
-type notedSigner struct {
-	crypto.MessageSigner
-	transport *keyTransport
-}
-
-func (n *notedSigner) SignMessage(rand io.Reader, msg []byte, opts crypto.SignerOpts) ([]byte, error) {
-	signature, err := n.MessageSigner.SignMessage(rand, msg, opts)
-	n.transport.mu.Lock()
-	defer n.transport.mu.Unlock()
-	n.transport.failed = err
-	return signature, err
+// note stores the result of the last signature.
+func (t *keyTransport) note(_ time.Duration, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.failed = err
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"crypto"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -70,20 +69,17 @@ func (s *session) noCertificate(*tls.CertificateRequestInfo) (*tls.Certificate, 
 	return &tls.Certificate{}, nil
 }
 
-// timedCertificate returns the key's certificate with a signer that notes the time and
-// the error of the signature.
-func (s *session) timedCertificate(r *tls.CertificateRequestInfo) (*tls.Certificate, error) {
+// keyCertificate returns the key's certificate.
+func (s *session) keyCertificate(r *tls.CertificateRequestInfo) (*tls.Certificate, error) {
 	s.requested = true
 	cert, err := s.certificate(r)
 	if err != nil {
 		s.note(0, err)
-		return nil, err
 	}
-	timed := *cert
-	timed.PrivateKey = &timedSigner{cert.PrivateKey.(crypto.MessageSigner), s}
-	return &timed, nil
+	return cert, err
 }
 
+// note stores the time and the error of the signature.
 func (s *session) note(took time.Duration, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -94,19 +90,6 @@ func (s *session) failure() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.failed
-}
-
-// timedSigner is a key whose signatures are timed.
-type timedSigner struct {
-	crypto.MessageSigner
-	session *session
-}
-
-func (t *timedSigner) SignMessage(rand io.Reader, msg []byte, opts crypto.SignerOpts) ([]byte, error) {
-	started := time.Now()
-	signature, err := t.MessageSigner.SignMessage(rand, msg, opts)
-	t.session.note(time.Since(started), err)
-	return signature, err
 }
 
 // counted counts the bytes that arrive on a connection.

@@ -127,12 +127,12 @@ func (s *session) use(ctx context.Context, c *client.Client, name string, cfg *t
 	if _, err := k.TLSCertificate(); err != nil {
 		return err
 	}
-	if err := k.ConfigureClient(cfg); err != nil {
+	if err := k.WithObserver(s.note).ConfigureClient(cfg); err != nil {
 		return err
 	}
 	s.key = k
 	s.certificate = cfg.GetClientCertificate
-	cfg.GetClientCertificate = s.timedCertificate
+	cfg.GetClientCertificate = s.keyCertificate
 	return nil
 }
 

@@ -179,14 +179,11 @@ func (h *handshake) certificate(r *tls.CertificateRequestInfo) (*tls.Certificate
 		}
 	}
 	cert := h.cert
-	cert.PrivateKey = &countedKey{
-		MessageSigner: h.key.WithTimeout(h.timeout()).WithContext(r.Context()),
-		signed:        h.signed,
-	}
+	cert.PrivateKey = h.key.WithTimeout(h.timeout()).WithContext(r.Context()).WithObserver(h.signed)
 	return &cert, nil
 }
 
-func (h *handshake) signed(err error) {
+func (h *handshake) signed(_ time.Duration, err error) {
 	if h.signErr = err; err == nil {
 		h.pool.pools.counts.change(h.pool.id.profile, 0, 1)
 	}

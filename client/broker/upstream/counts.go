@@ -1,8 +1,6 @@
 package upstream
 
 import (
-	"crypto"
-	"io"
 	"sync"
 	"time"
 
@@ -60,18 +58,4 @@ func (c *counts) of(profile string) (connections, signatures int) {
 func (c *counts) handshake(profile, outcome string, took time.Duration) {
 	c.handshakes.Add(1, profile, outcome)
 	c.seconds.Observe(took.Seconds(), profile)
-}
-
-// countedKey is a key that reports the result of its signatures: crypto/tls keeps only
-// the text of an error.
-type countedKey struct {
-	crypto.MessageSigner
-	signed func(error)
-}
-
-// SignMessage implements [crypto.MessageSigner].
-func (k *countedKey) SignMessage(rand io.Reader, msg []byte, opts crypto.SignerOpts) ([]byte, error) {
-	signature, err := k.MessageSigner.SignMessage(rand, msg, opts)
-	k.signed(err)
-	return signature, err
 }
