@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/x509"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strconv"
@@ -48,11 +49,7 @@ func ownFirst(all []KeyInfo, want func(KeyInfo) bool) []KeyInfo {
 			byName[k.Name] = k
 		}
 	}
-	found := make([]KeyInfo, 0, len(byName))
-	for _, k := range byName {
-		found = append(found, k)
-	}
-	return found
+	return slices.Collect(maps.Values(byName))
 }
 
 // Generation returns the number of the generation in a key's name: 2 for NAME.2,

@@ -1,6 +1,7 @@
 package clienttest
 
 import (
+	"cmp"
 	"fmt"
 
 	"holdfast/internal/agentwire"
@@ -79,16 +80,8 @@ func (a *Agent) place(k *key, p agentwire.CreateKeyParameters) error {
 		return err
 	}
 	at := agentwire.Place{
-		Card: c.Serial, Slot: p.OnCard.Slot, PINPolicy: p.OnCard.PINPolicy, TouchPolicy: p.OnCard.TouchPolicy, Attested: !p.OnCard.AllowUnattested,
-	}
-	if at.Slot == "" {
-		at.Slot = "9a"
-	}
-	if at.PINPolicy == "" {
-		at.PINPolicy = "once"
-	}
-	if at.TouchPolicy == "" {
-		at.TouchPolicy = "never"
+		Card: c.Serial, Slot: cmp.Or(p.OnCard.Slot, "9a"), PINPolicy: cmp.Or(p.OnCard.PINPolicy, "once"),
+		TouchPolicy: cmp.Or(p.OnCard.TouchPolicy, "never"), Attested: !p.OnCard.AllowUnattested,
 	}
 	k.Backend, k.Place, k.PIN = "piv", &at, at.PINPolicy != "never"
 	return nil

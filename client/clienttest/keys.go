@@ -1,6 +1,7 @@
 package clienttest
 
 import (
+	"cmp"
 	"crypto"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -58,9 +59,7 @@ func (a *Agent) create(p agentwire.CreateKeyParameters) (*key, error) {
 	if a.keys[p.Name] != nil {
 		return nil, &fault.Error{Kind: fault.BadRequest, Message: fmt.Sprintf("there is a key %q already", p.Name)}
 	}
-	if p.Algorithm == "" {
-		p.Algorithm = string(keys.ES256)
-	}
+	p.Algorithm = cmp.Or(p.Algorithm, string(keys.ES256))
 	scheme, err := keys.SchemeFor(keys.Algorithm(p.Algorithm), keys.Purpose(p.Purpose))
 	if err != nil {
 		return nil, err

@@ -111,16 +111,13 @@ func (d *Run) wait(ctx context.Context, next time.Time) {
 		if !next.IsZero() {
 			left = min(left, time.Until(next.Round(0)))
 		}
-		timer := time.NewTimer(left)
 		select {
 		case f := <-d.done:
-			timer.Stop()
 			d.settle(ctx, f)
 			return
 		case <-cancelled:
-			timer.Stop()
 			return
-		case <-timer.C:
+		case <-time.After(left):
 		}
 	}
 }

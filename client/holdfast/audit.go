@@ -68,15 +68,8 @@ type record struct {
 	Seq    uint64    `json:"seq"`
 	Kind   string    `json:"kind"`
 	Caller *struct {
-		UID      uint32 `json:"uid"`
-		User     string `json:"user"`
-		PID      int32  `json:"pid"`
-		Unit     string `json:"unit"`
-		Reported *struct {
-			UID  uint32 `json:"uid"`
-			PID  int32  `json:"pid"`
-			Unit string `json:"unit"`
-		} `json:"reported"`
+		agentwire.Caller
+		Reported *agentwire.Reported `json:"reported"`
 	} `json:"caller"`
 	Operation string            `json:"operation"`
 	Key       string            `json:"key"`
@@ -117,7 +110,7 @@ func (r *record) who() string {
 	if c == nil {
 		return ""
 	}
-	who := callerOf(agentwire.Caller{UID: c.UID, User: c.User, PID: c.PID, Unit: c.Unit})
+	who := callerOf(c.Caller)
 	if c.Reported == nil {
 		return who
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"os"
 	"path/filepath"
 	"slices"
@@ -28,10 +29,7 @@ func (m machine) scdaemon() bool { return m.anyFile("/proc/[0-9]*/comm", "scdaem
 // shareHint says how gpg lets other programs use a card too. By itself its scdaemon
 // takes readers past pcscd, and cards for itself alone.
 func (m machine) shareHint() string {
-	file := "~/.gnupg/scdaemon.conf"
-	if home := os.Getenv("GNUPGHOME"); home != "" {
-		file = filepath.Join(home, "scdaemon.conf")
-	}
+	file := filepath.Join(cmp.Or(os.Getenv("GNUPGHOME"), "~/.gnupg"), "scdaemon.conf")
 	missing := m.unshared()
 	if len(missing) == 0 {
 		return "gpgconf --kill scdaemon has it read " + file + " again, which lets other programs use the card"
@@ -42,10 +40,7 @@ func (m machine) shareHint() string {
 // unshared lists the options that scdaemon.conf lacks.
 func (m machine) unshared() []string {
 	home, _ := os.UserHomeDir() // without one there is no such file
-	file := filepath.Join(home, ".gnupg/scdaemon.conf")
-	if other := os.Getenv("GNUPGHOME"); other != "" {
-		file = filepath.Join(other, "scdaemon.conf")
-	}
+	file := filepath.Join(cmp.Or(os.Getenv("GNUPGHOME"), filepath.Join(home, ".gnupg")), "scdaemon.conf")
 	data, _ := os.ReadFile(m.path(file)) // read as empty
 	var lines []string
 	for line := range strings.Lines(string(data)) {

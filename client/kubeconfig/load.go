@@ -1,6 +1,7 @@
 package kubeconfig
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -8,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -22,12 +24,7 @@ func Paths(explicit string, getenv func(string) string) []string {
 	if explicit != "" {
 		return []string{explicit}
 	}
-	var paths []string
-	for _, path := range filepath.SplitList(getenv("KUBECONFIG")) {
-		if path != "" {
-			paths = append(paths, path)
-		}
-	}
+	paths := slices.DeleteFunc(filepath.SplitList(getenv("KUBECONFIG")), func(path string) bool { return path == "" })
 	if home := getenv("HOME"); getenv("KUBECONFIG") == "" && home != "" {
 		paths = append(paths, filepath.Join(home, ".kube", "config"))
 	}
@@ -177,13 +174,13 @@ func (c *Config) add(path string, file *File) error {
 		c.CurrentContext, c.CurrentOrigin = file.CurrentContext, path
 	}
 	for _, n := range file.Clusters {
-		entry := or(n.Cluster)
+		entry := cmp.Or(n.Cluster, new(Cluster)) // one that has only a name
 		resolve(base, &entry.CertificateAuthority)
 		entry.Origin = path
 		keep(c.Clusters, n.Name, entry)
 	}
 	for _, n := range file.Users {
-		entry := or(n.AuthInfo)
+		entry := cmp.Or(n.AuthInfo, new(AuthInfo))
 		resolve(base, &entry.ClientCertificate, &entry.ClientKey, &entry.TokenFile)
 		if entry.Exec != nil && strings.ContainsRune(entry.Exec.Command, filepath.Separator) {
 			resolve(base, &entry.Exec.Command)
@@ -192,19 +189,11 @@ func (c *Config) add(path string, file *File) error {
 		keep(c.Users, n.Name, entry)
 	}
 	for _, n := range file.Contexts {
-		entry := or(n.Context)
+		entry := cmp.Or(n.Context, new(Context))
 		entry.Origin = path
 		keep(c.Contexts, n.Name, entry)
 	}
 	return nil
-}
-
-// or returns an empty entry for one that has only a name.
-func or[T any](entry *T) *T {
-	if entry == nil {
-		return new(T)
-	}
-	return entry
 }
 
 func keep[T any](entries map[string]*T, name string, entry *T) {

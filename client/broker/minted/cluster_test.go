@@ -142,7 +142,7 @@ func TestCertificateOfNode(t *testing.T) {
 		t.Errorf("the key is no PKCS #8: %v", err)
 	}
 	signer, usages, lifetime := r.server.Asked(r.server.RequestNames()[0])
-	if signer != "kubernetes.io/kube-apiserver-client-kubelet" || lifetime != 24*time.Hour || !slices.Equal(usages, []string{"digital signature", "client auth"}) {
+	if signer != "kubernetes.io/kube-apiserver-client-kubelet" || lifetime != 24*time.Hour || !slices.Equal(usages, []string{"client auth", "digital signature"}) {
 		t.Errorf("asked %s for %v, %s", signer, usages, lifetime)
 	}
 	if left := time.Until(c.ExpirationTimestamp); left > 24*time.Hour-time.Minute || left < 24*time.Hour-2*time.Minute {

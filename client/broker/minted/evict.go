@@ -67,11 +67,5 @@ func (m *Mint) remove(e *entry) {
 
 // recount sets the gauge of a profile. The lock is held.
 func (m *Mint) recount(name string) {
-	n := 0
-	for id, e := range m.entries {
-		if id.profile == name && e.held != nil {
-			n++
-		}
-	}
-	m.counts.held.Set(float64(n), name)
+	m.counts.held.Set(float64(m.count(name)), name)
 }

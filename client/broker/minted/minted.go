@@ -159,6 +159,11 @@ func (m *Mint) Forget(profile string, uid *uint32) {
 func (m *Mint) Count(profile string) int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	return m.count(profile)
+}
+
+// count is called with the lock held.
+func (m *Mint) count(profile string) int {
 	n := 0
 	for id, e := range m.entries {
 		if id.profile == profile && e.held != nil {

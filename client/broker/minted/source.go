@@ -151,7 +151,6 @@ func requestFor(subject pkix.Name, p *profile.Profile) (kubernetes.CertificateRe
 	node := profile.Node(subject.CommonName)
 	r := kubernetes.CertificateRequest{
 		SignerName: p.Certificate.SignerName, Lifetime: p.Certificate.Lifetime,
-		Usages: []string{"digital signature", "client auth"},
 	}
 	if r.SignerName == "" && node {
 		r.SignerName = nodeSigner

@@ -42,9 +42,6 @@ func (b *smallBuffers) Get() []byte {
 
 func (b *smallBuffers) Put(p []byte) { b.pool.Put((*smallBuffer)(p)) }
 
-func large() httputil.BufferPool { return &largeBuffers{} }
-func small() httputil.BufferPool { return &smallBuffers{} }
-
 // An exchange is one request on its way.
 type exchange struct {
 	*admission
@@ -172,11 +169,11 @@ func streams(u *url.URL) bool {
 
 // forwarder returns a reverse proxy with one size of buffers. Answers of unknown
 // length are flushed as they come.
-func (p *Proxy) forwarder(buffers func() httputil.BufferPool) *httputil.ReverseProxy {
+func (p *Proxy) forwarder(buffers httputil.BufferPool) *httputil.ReverseProxy {
 	return &httputil.ReverseProxy{
 		Rewrite:       rewrite,
 		Transport:     p,
-		BufferPool:    buffers(),
+		BufferPool:    buffers,
 		FlushInterval: 50 * time.Millisecond,
 		ErrorHandler:  p.failed,
 		ErrorLog:      slog.NewLogLogger(p.log.Handler(), slog.LevelDebug),

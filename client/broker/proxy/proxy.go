@@ -84,7 +84,7 @@ func New(o Options) *Proxy {
 	p := &Proxy{options: o, log: o.Log, counts: newCounts(o.Metrics)}
 	p.ctx, p.cut = context.WithCancel(context.Background())
 	p.open = newConnections()
-	p.bulk, p.stream = p.forwarder(large), p.forwarder(small)
+	p.bulk, p.stream = p.forwarder(&largeBuffers{}), p.forwarder(&smallBuffers{})
 	p.server = &http.Server{
 		Handler:   p,
 		TLSConfig: p.tls(),

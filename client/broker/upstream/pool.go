@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"crypto/tls"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -178,12 +179,7 @@ func (p *pool) finish(d *dial, r connected) {
 	defer p.leave()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for i, each := range p.dials {
-		if each == d {
-			p.dials = append(p.dials[:i:i], p.dials[i+1:]...)
-			break
-		}
-	}
+	p.dials = slices.DeleteFunc(p.dials, func(each *dial) bool { return each == d })
 	if r.err == nil {
 		p.http1 = r.conn.http1
 	}

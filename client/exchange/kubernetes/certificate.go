@@ -114,7 +114,7 @@ func (c *Client) RequestCertificate(ctx context.Context, r CertificateRequest) (
 	if err != nil {
 		return nil, err
 	}
-	return checkCertificate(issued, r.CSR, o.Spec.Usages, time.Now())
+	return checkCertificate(issued, r.CSR, time.Now())
 }
 
 // create makes the object, or finds the one named Once.
@@ -187,15 +187,9 @@ func newSigningRequest(r CertificateRequest) (*signingRequest, error) {
 	o.Spec.Request = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: r.CSR})
 	o.Spec.SignerName = r.SignerName
 	o.Spec.ExpirationSeconds = int64(r.Lifetime / time.Second)
-	o.Spec.Usages = r.Usages
-	if len(r.Usages) == 0 {
-		o.Spec.Usages = []string{usageClient, "digital signature"}
-	}
+	o.Spec.Usages = []string{"client auth", "digital signature"}
 	return o, nil
 }
-
-// usageClient is the extended key usage of a client's certificate.
-const usageClient = "client auth"
 
 // segment returns the path segment of a name, and an error for a name that would be
 // more than one.

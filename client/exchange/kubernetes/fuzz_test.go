@@ -48,7 +48,7 @@ func FuzzCertificate(f *testing.F) {
 	f.Add(append([]byte("text\n"), bytes.Repeat(good, 11)...))
 	f.Add(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: []byte("x")}))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		chain, err := checkCertificate(data, csr, []string{usageClient}, time.Now().Add(time.Minute))
+		chain, err := checkCertificate(data, csr, time.Now().Add(time.Minute))
 		if err != nil {
 			return
 		}
@@ -62,7 +62,7 @@ func FuzzCertificate(f *testing.F) {
 // The seeds are not all refused.
 func TestSeedPasses(t *testing.T) {
 	csr, _, good := issued(t)
-	if _, err := checkCertificate(good, csr, []string{usageClient}, time.Now().Add(time.Minute)); err != nil {
+	if _, err := checkCertificate(good, csr, time.Now().Add(time.Minute)); err != nil {
 		t.Error(err)
 	}
 }

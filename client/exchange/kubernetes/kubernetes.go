@@ -32,7 +32,6 @@ type Client struct {
 type CertificateRequest struct {
 	CSR        []byte        // PKCS #10, DER
 	SignerName string        // kubernetes.io/kube-apiserver-client and the like
-	Usages     []string      // "client auth", "digital signature" when empty
 	Lifetime   time.Duration // at least 10 minutes; the signer's own when 0
 	Name       string        // the beginning of the object's name; "holdfast-" when empty
 

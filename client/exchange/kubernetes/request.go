@@ -128,10 +128,8 @@ func (c *Client) wait(ctx context.Context, d time.Duration) error {
 	if c.pause != nil {
 		return c.pause(ctx, d)
 	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(d):
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()

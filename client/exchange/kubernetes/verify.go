@@ -29,7 +29,7 @@ func unfit(hint, format string, args ...any) error {
 
 // checkCertificate returns the chain in data (PEM) as DER, leaf first, when its leaf
 // is the certificate that request (DER) asked for.
-func checkCertificate(data, request []byte, usages []string, now time.Time) ([][]byte, error) {
+func checkCertificate(data, request []byte, now time.Time) ([][]byte, error) {
 	chain, leaf, err := parseChain(data)
 	if err != nil {
 		return nil, err
@@ -47,7 +47,7 @@ func checkCertificate(data, request []byte, usages []string, now time.Time) ([][
 			"is for %s, not for %s", oneLine(leaf.Subject.String()), oneLine(asked.Subject.String()))
 	case leaf.IsCA:
 		return nil, unfit("", "is a CA's")
-	case slices.Contains(usages, usageClient) && !slices.Contains(leaf.ExtKeyUsage, x509.ExtKeyUsageClientAuth):
+	case !slices.Contains(leaf.ExtKeyUsage, x509.ExtKeyUsageClientAuth):
 		return nil, unfit("check that it is the right signer", "does not allow its use by a client")
 	}
 	if err := checkTimes(leaf, now); err != nil {

@@ -17,6 +17,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 )
@@ -60,7 +61,7 @@ func (c *Cluster) Dial(cfg *tls.Config) (*http.Transport, error) {
 	proxy := http.ProxyFromEnvironment
 	if c.ProxyURL != "" {
 		u, err := url.Parse(c.ProxyURL)
-		if err != nil || u.Host == "" || !known(u.Scheme) {
+		if err != nil || u.Host == "" || !slices.Contains([]string{"http", "https", "socks5"}, u.Scheme) {
 			return nil, errors.New("the cluster's proxy is not http, https or socks5://HOST:PORT") // it may hold a password
 		}
 		proxy = http.ProxyURL(u)
@@ -72,8 +73,6 @@ func (c *Cluster) Dial(cfg *tls.Config) (*http.Transport, error) {
 		IdleConnTimeout: 90 * time.Second, MaxResponseHeaderBytes: 256 << 10,
 	}, nil
 }
-
-func known(scheme string) bool { return scheme == "http" || scheme == "https" || scheme == "socks5" }
 
 // Transport is a way to sign in to one API server.
 type Transport struct {
