@@ -46,7 +46,7 @@ func (a *Agent) serve(ctx context.Context, s *door.Socket, admin bool) error {
 // newDoor makes the door through which the agent's callers come.
 func (a *Agent) newDoor() *door.Door {
 	return door.New(door.Options{
-		PerUID: a.Limits.ConnectionsPerPeer, Total: a.Limits.Connections,
+		PerUID: a.Limits.ConnectionsPerUID, Total: a.Limits.Connections,
 		Peers: &a.peers, Rejected: a.connectionRejected, Replaced: a.socketReplaced, Log: a.Log,
 	})
 }

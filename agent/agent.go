@@ -49,12 +49,12 @@ type Options struct {
 
 // Limits bound what callers can use up.
 type Limits struct {
-	Queue              queue.Limits
-	ConnectionsPerPeer int           // open connections of one uid; default 320
-	Connections        int           // open connections of all uids; default 4096
-	UnlockDefault      time.Duration // how long a PIN unlocks a key; default 15 min
-	UnlockMax          time.Duration // the longest a caller may ask for; default 1 h
-	Request            time.Duration // one request, queue included; default 60 s (key creation: 5 min)
+	Queue             queue.Limits
+	ConnectionsPerUID int           // open connections of one uid; default 320
+	Connections       int           // open connections of all uids; default 4096
+	UnlockDefault     time.Duration // how long a PIN unlocks a key; default 15 min
+	UnlockMax         time.Duration // the longest a caller may ask for; default 1 h
+	Request           time.Duration // one request, queue included; default 60 s (key creation: 5 min)
 }
 
 // Notice is one fact that status shows, and the next step.

@@ -729,7 +729,7 @@ func TestConnectionsOfAllUsersAreBounded(t *testing.T) {
 }
 
 func TestConnectionsOfOneUserAreBounded(t *testing.T) {
-	r := newRig(t, func(r *rig) { r.options.Limits.ConnectionsPerPeer = 3 })
+	r := newRig(t, func(r *rig) { r.options.Limits.ConnectionsPerUID = 3 })
 	for range 3 {
 		if err := r.dial().Call(t.Context(), agentwire.ListKeys, agentwire.Empty{}, &agentwire.ListKeysReply{}); err != nil {
 			t.Fatal(err)

@@ -236,7 +236,7 @@ func TestMetricsNameNobody(t *testing.T) {
 }
 
 func TestWatchersAndRefusedConnectionsAreCounted(t *testing.T) {
-	r := newRig(t, func(r *rig) { r.options.Limits.ConnectionsPerPeer = 3 })
+	r := newRig(t, func(r *rig) { r.options.Limits.ConnectionsPerUID = 3 })
 	watch := r.dial()
 	ctx, cancel := context.WithCancel(t.Context())
 	over := make(chan error, 1)

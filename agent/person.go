@@ -12,7 +12,7 @@ import (
 	"holdfast/internal/policy"
 )
 
-// A Person gives a PIN or a yes when asked, and is told that a device waits for a
+// A Person gives a PIN or a confirmation when asked, and sees that a device waits for a
 // touch. [prompt.Prompter] documents how each of these ends.
 type Person interface {
 	PIN(ctx context.Context, s prompt.Subject) ([]byte, error)
@@ -20,16 +20,16 @@ type Person interface {
 	Touch(s prompt.Subject) (done func())
 }
 
-// A Rememberer is a Person that is told which PINs were right.
+// A Rememberer is a Person that stores the PINs that the device accepted.
 type Rememberer interface {
 	Person
-	Right(s prompt.Subject, pin []byte)
+	Store(s prompt.Subject, pin []byte)
 }
 
 var _ Person = (*prompt.Prompter)(nil)
 
 // askPerson gets from a person what the key needs before it signs: its PIN while it is
-// locked, and a yes where it wants one. It holds neither a lock nor a turn in the queue
+// locked, and a confirmation where it needs one. It holds neither a lock nor a turn in the queue
 // while it waits.
 func (r *request) askPerson(ctx context.Context, op policy.Operation, rec store.Record) error {
 	if rec.Material.PIN && r.agent.grants.UnlockedUntil(idOf(rec)) == nil {

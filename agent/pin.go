@@ -106,8 +106,8 @@ func (a *Agent) askUntilRight(ctx context.Context, s prompt.Subject, left tries,
 			return err
 		}
 		err = prove(pin)
-		if who, ok := a.Person.(Rememberer); ok && err == nil {
-			who.Right(s, pin)
+		if p, ok := a.Person.(Rememberer); ok && err == nil {
+			p.Store(s, pin)
 		}
 		clear(pin)
 		if s.Again = retryReason(err); s.Again == "" || ctx.Err() != nil {

@@ -22,7 +22,7 @@ func start(t *testing.T, serials ...uint32) (*pivcard.Rig, *piv.PIV, []*pivcard.
 	b := openPIV(t, config(t, rig))
 	var cards []*pivcard.Card
 	for _, serial := range serials {
-		card := rig.NewCard(pivcard.Options{Serial: serial, Patience: 500 * time.Millisecond})
+		card := rig.NewCard(pivcard.Options{Serial: serial, TouchTimeout: 500 * time.Millisecond})
 		rig.Insert(card)
 		setUp(t, b, serial)
 		cards = append(cards, card)

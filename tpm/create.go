@@ -23,9 +23,9 @@ func (t *TPM) Create(ctx context.Context, asked keys.Template) (keys.Material, e
 			return keys.Material{}, err
 		}
 	}
-	wait := patience
+	wait := requestTimeout
 	if area.Type == tpm2.TPMAlgRSA {
-		wait = rsaPatience
+		wait = rsaTimeout
 	}
 	var m keys.Material
 	err = t.run(ctx, wait, func(ctx context.Context) (err error) {

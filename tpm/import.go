@@ -40,7 +40,7 @@ func (t *TPM) Import(ctx context.Context, asked keys.Template, file []byte, allo
 		return keys.Material{}, err
 	}
 	var m keys.Material
-	err = t.run(ctx, patience, func(ctx context.Context) (err error) {
+	err = t.run(ctx, requestTimeout, func(ctx context.Context) (err error) {
 		m, err = t.settle(ctx, asked.Persistent, func(l *link) (*entry, error) {
 			return t.adopt(ctx, l, k, ref)
 		})

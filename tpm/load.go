@@ -26,7 +26,7 @@ type entry struct {
 // Check loads the key, or asks the device for the name of the loaded one. All
 // that Create verified is verified by each load: see parseMaterial.
 func (t *TPM) Check(ctx context.Context, m keys.Material) error {
-	return t.run(ctx, patience, func(ctx context.Context) error {
+	return t.run(ctx, requestTimeout, func(ctx context.Context) error {
 		e, err := t.find(ctx, m)
 		if err != nil {
 			return err

@@ -13,8 +13,8 @@ import (
 // Default timeouts for callers without a deadline. Making an RSA key takes a chip up to
 // minutes, anything else less than a second.
 const (
-	patience    = 30 * time.Second
-	rsaPatience = 5 * time.Minute
+	requestTimeout = 30 * time.Second
+	rsaTimeout     = 5 * time.Minute
 )
 
 // attempts bounds how often one operation starts over: a restarted software

@@ -29,7 +29,7 @@ type place struct {
 // other keys. The handle in the key's record is never lost: after a lost reply the next
 // use finds the key there, or Delete removes it.
 func (t *TPM) Persist(ctx context.Context, m keys.Material) error {
-	return t.run(ctx, patience, func(ctx context.Context) error {
+	return t.run(ctx, requestTimeout, func(ctx context.Context) error {
 		e, err := t.find(ctx, m)
 		if err != nil || !e.transient || e.key.persistent == 0 {
 			return err
@@ -176,7 +176,7 @@ func (t *TPM) Delete(ctx context.Context, m keys.Material) error {
 		return err
 	}
 	t.Lock(&m)
-	return t.run(ctx, patience, func(ctx context.Context) error {
+	return t.run(ctx, requestTimeout, func(ctx context.Context) error {
 		t.unload(ctx, k.id)
 		delete(t.proven, k.id)
 		if k.persistent == 0 {

@@ -31,7 +31,7 @@ func (t *TPM) Unlock(ctx context.Context, m keys.Material, pin []byte, until tim
 	if !m.PIN || !time.Now().Before(until) {
 		return &fault.Error{Kind: fault.BadRequest, Message: "the key has no PIN, or the time to unlock it for is over"}
 	}
-	return t.run(ctx, patience, func(ctx context.Context) error {
+	return t.run(ctx, requestTimeout, func(ctx context.Context) error {
 		e, err := t.find(ctx, m)
 		if err != nil {
 			return err

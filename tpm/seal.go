@@ -28,7 +28,7 @@ func (t *TPM) Seal(ctx context.Context, secret []byte) (json.RawMessage, error) 
 		return nil, err
 	}
 	var device json.RawMessage
-	err := t.run(ctx, patience, func(ctx context.Context) error {
+	err := t.run(ctx, requestTimeout, func(ctx context.Context) error {
 		l, err := t.sharedLink(ctx)
 		if err != nil {
 			return err
@@ -133,7 +133,7 @@ func (t *TPM) Unseal(ctx context.Context, device json.RawMessage) ([]byte, error
 		return nil, err
 	}
 	var secret []byte
-	err = t.run(ctx, patience, func(ctx context.Context) error {
+	err = t.run(ctx, requestTimeout, func(ctx context.Context) error {
 		l, err := t.sharedLink(ctx)
 		if err != nil {
 			return err

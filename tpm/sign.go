@@ -19,7 +19,7 @@ func (t *TPM) Sign(ctx context.Context, m keys.Material, s keys.Scheme, digest [
 		return nil, &fault.Error{Kind: fault.BadRequest, Message: fmt.Sprintf("a digest of %d bytes is not one for %q", len(digest), s)}
 	}
 	var signature []byte
-	err := t.run(ctx, patience, func(ctx context.Context) error {
+	err := t.run(ctx, requestTimeout, func(ctx context.Context) error {
 		e, err := t.find(ctx, m)
 		if err != nil {
 			return err

@@ -94,11 +94,11 @@ func limits(l config.Limits) agent.Limits {
 		connections = max(int(files.Cur)-spareDescriptors, 64) / 2
 	}
 	return agent.Limits{
-		Connections:        connections,
-		Queue:              queue.Limits{PerPeer: l.QueuePerPeer, Total: l.QueueTotal},
-		ConnectionsPerPeer: l.ConnectionsPerUID,
-		UnlockDefault:      l.UnlockDefault,
-		UnlockMax:          l.UnlockMax,
+		Connections:       connections,
+		Queue:             queue.Limits{PerPeer: l.QueuePerPeer, Total: l.QueueTotal},
+		ConnectionsPerUID: l.ConnectionsPerUID,
+		UnlockDefault:     l.UnlockDefault,
+		UnlockMax:         l.UnlockMax,
 	}
 }
 

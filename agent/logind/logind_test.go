@@ -19,8 +19,8 @@ const (
 	bob   = 4712
 )
 
-// patience is how long anything that has to happen may take.
-const patience = 20 * time.Second
+// testTimeout is how long anything that has to happen may take.
+const testTimeout = 20 * time.Second
 
 // log keeps what was logged.
 type log struct {
@@ -79,7 +79,7 @@ func (f *follower) want(want logind.Event) {
 		if got != want {
 			f.t.Fatalf("got %+v, want %+v\n%s", got, want, f.log)
 		}
-	case <-time.After(patience):
+	case <-time.After(testTimeout):
 		f.t.Fatalf("no event, want %+v\n%s", want, f.log)
 	}
 }
@@ -87,7 +87,7 @@ func (f *follower) want(want logind.Event) {
 // until waits for something that is not an event.
 func (f *follower) until(what string, is func() bool) {
 	f.t.Helper()
-	for deadline := time.Now().Add(patience); !is(); {
+	for deadline := time.Now().Add(testTimeout); !is(); {
 		if time.Now().After(deadline) {
 			f.t.Fatalf("never: %s\n%s", what, f.log)
 		}

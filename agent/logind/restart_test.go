@@ -88,7 +88,7 @@ func TestBusElsewhere(t *testing.T) {
 		f := follow(t, address, logind.Options{}, nil)
 		select {
 		case <-f.done:
-		case <-time.After(patience):
+		case <-time.After(testTimeout):
 			t.Fatalf("%s: still trying\n%s", address, f.log)
 		}
 		if !strings.Contains(f.log.String(), "not at a Unix socket") {

@@ -12,12 +12,12 @@ import (
 	"holdfast/internal/proc"
 )
 
-// TestPatience: a prompt that nobody answers ends by itself.
-func TestPatience(t *testing.T) {
+// TestAnswerTimeout: a prompt that nobody answers ends by itself.
+func TestAnswerTimeout(t *testing.T) {
 	pinentry := play(t, "pinentry", script{Replies: gnome, Hang: "GETPIN"})
 	p := onDesktop(pinentry.dir)
-	if p.limits.answer != Patience {
-		t.Errorf("patience is %v", p.limits.answer)
+	if p.limits.answer != AnswerTimeout {
+		t.Errorf("the timeout is %v", p.limits.answer)
 	}
 	p.limits.answer = 2 * time.Second // in which it has started
 	a := within(t, asking(t.Context(), p, daemon(t)))
@@ -57,7 +57,7 @@ func TestTimeLeft(t *testing.T) {
 		if test.deadline != 0 {
 			ctx, cancel = context.WithTimeout(ctx, test.deadline)
 		}
-		if got := seconds(ctx, Patience); got != test.want {
+		if got := seconds(ctx, AnswerTimeout); got != test.want {
 			t.Errorf("with %v: %d s, want %d", test.deadline, got, test.want)
 		}
 		cancel()

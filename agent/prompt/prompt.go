@@ -76,7 +76,7 @@ func New(o Options) *Prompter {
 	if o.Mode == "" {
 		o.Mode = Auto
 	}
-	return &Prompter{o: o, uid: uint32(os.Geteuid()), dirs: pinentryDirs, getenv: os.Getenv, limits: limits{start: startLimit, answer: Patience}}
+	return &Prompter{o: o, uid: uint32(os.Geteuid()), dirs: pinentryDirs, getenv: os.Getenv, limits: limits{start: startLimit, answer: AnswerTimeout}}
 }
 
 func (p *Prompter) log() *slog.Logger {
@@ -86,9 +86,9 @@ func (p *Prompter) log() *slog.Logger {
 	return slog.Default()
 }
 
-// Patience is how long a person has for one answer, unless the context ends
+// AnswerTimeout is how long a prompt waits for one answer, unless the context ends
 // before.
-const Patience = 55 * time.Second
+const AnswerTimeout = 55 * time.Second
 
 // PIN asks for a PIN, which the caller wipes. It returns a pin-required
 // [fault.Error] when the person closes the prompt or does not answer, and at once

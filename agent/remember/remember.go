@@ -19,8 +19,8 @@ import (
 	"holdfast/internal/keyring"
 )
 
-// Asker asks the person when no PIN is stored: a [prompt.Prompter].
-type Asker interface {
+// Prompter asks the person when no PIN is stored: a [prompt.Prompter].
+type Prompter interface {
 	PIN(ctx context.Context, s prompt.Subject) ([]byte, error)
 	Confirm(ctx context.Context, s prompt.Subject) error
 	Touch(s prompt.Subject) (done func())
@@ -34,20 +34,20 @@ type Keyring interface {
 }
 
 var (
-	_ Asker   = (*prompt.Prompter)(nil)
-	_ Keyring = (*keyring.Keyring)(nil)
+	_ Prompter = (*prompt.Prompter)(nil)
+	_ Keyring  = (*keyring.Keyring)(nil)
 )
 
-// Person is an Asker with a memory. It is safe for concurrent use.
+// Person is a Prompter with a memory. It is safe for concurrent use.
 type Person struct {
-	Asker
+	Prompter
 	ring Keyring
 	log  *slog.Logger
 }
 
-// New returns a Person that stores in ring the PINs that asker returned.
-func New(asker Asker, ring Keyring, log *slog.Logger) *Person {
-	return &Person{Asker: asker, ring: ring, log: log}
+// New returns a Person that stores in ring the PINs that prompter returned.
+func New(prompter Prompter, ring Keyring, log *slog.Logger) *Person {
+	return &Person{Prompter: prompter, ring: ring, log: log}
 }
 
 // few is the largest number of tries left with which a stored PIN is not used: it
@@ -67,11 +67,11 @@ func (p *Person) PIN(ctx context.Context, s prompt.Subject) ([]byte, error) {
 		}
 		p.note("read", err)
 	}
-	return p.Asker.PIN(ctx, s)
+	return p.Prompter.PIN(ctx, s)
 }
 
-// Right stores a PIN that was right.
-func (p *Person) Right(s prompt.Subject, pin []byte) {
+// Store stores a PIN that the device accepted.
+func (p *Person) Store(s prompt.Subject, pin []byte) {
 	p.note("write", p.ring.Set(context.Background(), nameOf(s), pin))
 }
 

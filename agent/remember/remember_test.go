@@ -14,7 +14,7 @@ import (
 
 // person is asked, counts, and says the next of its answers.
 type person struct {
-	remember.Asker
+	remember.Prompter
 	answers []string
 	asked   int
 }
@@ -54,7 +54,7 @@ func TestRightPINIsNotAskedForAgain(t *testing.T) {
 	if asked.asked != 1 {
 		t.Fatalf("asked %d times", asked.asked)
 	}
-	p.Right(mine, []byte("123123"))
+	p.Store(mine, []byte("123123"))
 	for range 3 {
 		give(t, p, mine, "123123")
 	}
@@ -68,7 +68,7 @@ func TestRightPINIsNotAskedForAgain(t *testing.T) {
 func TestWrongPINIsForgotten(t *testing.T) {
 	p, asked, _ := desk(t, "new-pin")
 	s := prompt.Subject{Secret: "a"}
-	p.Right(s, []byte("old-pin"))
+	p.Store(s, []byte("old-pin"))
 	give(t, p, s, "old-pin")
 	s.Again = "wrong PIN"
 	give(t, p, s, "new-pin")
@@ -84,7 +84,7 @@ func TestWrongPINIsForgotten(t *testing.T) {
 // The last try but one is the person's.
 func TestFewTriesArePeoples(t *testing.T) {
 	p, asked, _ := desk(t, "typed")
-	p.Right(prompt.Subject{Secret: "a"}, []byte("remembered"))
+	p.Store(prompt.Subject{Secret: "a"}, []byte("remembered"))
 	give(t, p, prompt.Subject{Secret: "a", Tries: 2}, "remembered")
 	give(t, p, prompt.Subject{Secret: "a", Tries: 1}, "typed")
 	if asked.asked != 1 {
@@ -94,10 +94,10 @@ func TestFewTriesArePeoples(t *testing.T) {
 
 func TestLockedKeyringMeansAsking(t *testing.T) {
 	p, asked, ring := desk(t, "typed", "again")
-	p.Right(prompt.Subject{Secret: "a"}, []byte("remembered"))
+	p.Store(prompt.Subject{Secret: "a"}, []byte("remembered"))
 	ring.Lock()
 	give(t, p, prompt.Subject{Secret: "a"}, "typed")
-	p.Right(prompt.Subject{Secret: "a"}, []byte("typed")) // stores nothing, and does no harm
+	p.Store(prompt.Subject{Secret: "a"}, []byte("typed")) // stores nothing, and does no harm
 	give(t, p, prompt.Subject{Secret: "a"}, "again")
 	if asked.asked != 2 {
 		t.Errorf("asked %d times, want 2", asked.asked)

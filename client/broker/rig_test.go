@@ -253,7 +253,7 @@ func (r *rig) getAt(address, certificate, serverName, ticket, path string) (stri
 	return strings.TrimSpace(line), answer
 }
 
-// cut reports whether an open answer ends within the test's patience.
+// cut reports whether an open answer ends within the test's timeout.
 func cut(answer *http.Response) bool {
 	ended := make(chan struct{})
 	go func() {

@@ -39,7 +39,7 @@ type answer struct {
 
 func newGuard() guard { return guard{turn: make(chan struct{}, 1)} }
 
-// do runs f and returns its result, or an ErrSilent when f takes longer than ctx and
+// do runs f and returns its result, or ErrTimeout when f takes longer than ctx and
 // callTimeout allow.
 func (g *guard) do(ctx context.Context, f func(context.Context) ([]byte, error)) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
@@ -64,14 +64,14 @@ func (g *guard) do(ctx context.Context, f func(context.Context) ([]byte, error))
 		return a.settle(ctx)
 	case <-time.After(grace):
 		g.abandon(c)
-		return nil, silent(ctx)
+		return nil, timedOut(ctx)
 	}
 }
 
-// settle returns the answer, or an ErrSilent when the end of ctx made it an error.
+// settle returns the answer, or ErrTimeout when the end of ctx made it an error.
 func (a answer) settle(ctx context.Context) ([]byte, error) {
 	if a.err != nil && ctx.Err() != nil {
-		return nil, silent(ctx)
+		return nil, timedOut(ctx)
 	}
 	return a.value, a.err
 }
@@ -82,12 +82,12 @@ func (g *guard) enter(ctx context.Context) (*call, error) {
 	hangs := g.running != nil && g.running.abandoned
 	g.mu.Unlock()
 	if hangs {
-		return nil, ErrSilent
+		return nil, ErrTimeout
 	}
 	select {
 	case g.turn <- struct{}{}:
 	case <-ctx.Done():
-		return nil, silent(ctx)
+		return nil, timedOut(ctx)
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -118,4 +118,4 @@ func recovering(ctx context.Context, f func(context.Context) ([]byte, error)) (v
 	return f(ctx)
 }
 
-func silent(ctx context.Context) error { return fmt.Errorf("%w: %w", ErrSilent, ctx.Err()) }
+func timedOut(ctx context.Context) error { return fmt.Errorf("%w: %w", ErrTimeout, ctx.Err()) }

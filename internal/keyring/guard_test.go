@@ -27,12 +27,12 @@ func TestHungCall(t *testing.T) {
 	ctx, cancel := context.WithTimeout(background, 10*time.Millisecond)
 	defer cancel()
 	_, err := g.do(ctx, func(context.Context) ([]byte, error) { <-release; return []byte("late"), nil })
-	if !errors.Is(err, ErrSilent) || !errors.Is(err, context.DeadlineExceeded) {
+	if !errors.Is(err, ErrTimeout) || !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("the one that hangs: %v", err)
 	}
 	before, start := runtime.NumGoroutine(), time.Now()
 	for range 1000 {
-		if _, err := g.do(background, nothing); !errors.Is(err, ErrSilent) {
+		if _, err := g.do(background, nothing); !errors.Is(err, ErrTimeout) {
 			t.Fatalf("behind the one that hangs: %v", err)
 		}
 	}
@@ -88,7 +88,7 @@ func TestTurns(t *testing.T) {
 	<-in
 	ctx, cancel := context.WithCancel(background)
 	cancel()
-	if _, err := g.do(ctx, nothing); !errors.Is(err, ErrSilent) || !errors.Is(err, context.Canceled) {
+	if _, err := g.do(ctx, nothing); !errors.Is(err, ErrTimeout) || !errors.Is(err, context.Canceled) {
 		t.Errorf("would not wait: %v", err)
 	}
 	close(release)

@@ -31,9 +31,9 @@ var (
 	// ErrNoService: there is no session bus, no Secret Service on it, or no default
 	// keyring in it.
 	ErrNoService = errors.New("there is no keyring")
-	// ErrSilent: the Secret Service or the bus did not answer in time, or has not yet
+	// ErrTimeout: the Secret Service or the bus did not answer in time, or has not yet
 	// answered an earlier call.
-	ErrSilent = errors.New("the keyring does not answer")
+	ErrTimeout = errors.New("the keyring does not answer")
 )
 
 // MaxSecret is the size of the largest secret, in bytes.

@@ -223,7 +223,7 @@ func TestHungKeyring(t *testing.T) {
 	k := on(t, bus)
 	set(t, k, "name", []byte("secret"))
 	daemon.Signal(syscall.SIGSTOP)
-	all(t, k, soon, keyring.ErrSilent)
+	all(t, k, soon, keyring.ErrTimeout)
 	daemon.Signal(syscall.SIGCONT)
 	if got := get(t, k, "name"); string(got) != "secret" {
 		t.Errorf("got %q", got)
@@ -236,15 +236,15 @@ func TestHungBus(t *testing.T) {
 	k := on(t, bus)
 	set(t, k, "name", []byte("secret"))
 	bus.Signal(syscall.SIGSTOP)
-	all(t, k, soon, keyring.ErrSilent)
-	all(t, k, forever, keyring.ErrSilent) // at once: the first one still hangs
+	all(t, k, soon, keyring.ErrTimeout)
+	all(t, k, forever, keyring.ErrTimeout) // at once: the first one still hangs
 	bus.Signal(syscall.SIGCONT)
 	for deadline := time.Now().Add(20 * time.Second); ; {
 		got, err := k.Get(background, "name")
 		if err == nil && string(got) == "secret" {
 			return
 		}
-		if !errors.Is(err, keyring.ErrSilent) || time.Now().After(deadline) {
+		if !errors.Is(err, keyring.ErrTimeout) || time.Now().After(deadline) {
 			t.Fatalf("got %q, %v", got, err)
 		}
 	}

@@ -101,7 +101,7 @@ func TestNonsense(t *testing.T) {
 	}, prompt: "/"}
 	k := s.serve(t)
 	for range 3 {
-		if _, err := k.Get(background, "name"); err == nil || errors.Is(err, keyring.ErrSilent) {
+		if _, err := k.Get(background, "name"); err == nil || errors.Is(err, keyring.ErrTimeout) {
 			t.Errorf("got %v", err)
 		}
 	}
@@ -120,7 +120,7 @@ func TestNonsense(t *testing.T) {
 func TestPromptWithoutAnAnswer(t *testing.T) {
 	s := &service{collections: proper, prompt: "/prompt"}
 	k := s.serve(t)
-	all(t, k, soon, keyring.ErrSilent)
+	all(t, k, soon, keyring.ErrTimeout)
 	s.change(func() { s.prompt = "/" })
 	if _, err := k.Get(background, "name"); !errors.Is(err, keyring.ErrNotFound) {
 		t.Errorf("afterwards: %v", err)

@@ -18,8 +18,8 @@ import (
 	"holdfast/test/pivcard"
 )
 
-// patience bounds every wait of a test.
-const patience = 30 * time.Second
+// testTimeout bounds every wait of a test.
+const testTimeout = 30 * time.Second
 
 func TestMain(m *testing.M) {
 	if os.Getenv(confinedVariable) != "" {
@@ -98,7 +98,7 @@ func (c *child) ended() int {
 	c.t.Helper()
 	select {
 	case <-c.done:
-	case <-time.After(patience):
+	case <-time.After(testTimeout):
 		c.t.Fatal("the child does not end")
 	}
 	return c.cmd.ProcessState.ExitCode()
@@ -132,7 +132,7 @@ func (c *child) answer() *wire.Reply {
 		return reply
 	case <-c.done:
 		c.t.Fatalf("the child has ended: %s", &c.log)
-	case <-time.After(patience):
+	case <-time.After(testTimeout):
 		c.t.Fatal("no reply")
 	}
 	return nil

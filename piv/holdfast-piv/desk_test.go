@@ -41,7 +41,7 @@ func setUp(t testing.TB, o pivcard.Options) *desk {
 // await waits until something is so.
 func (d *desk) await(what string, so func() bool) {
 	d.t.Helper()
-	for deadline := time.Now().Add(patience); !so(); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(testTimeout); !so(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			d.t.Fatalf("waited in vain for: %s", what)
 		}

@@ -175,7 +175,7 @@ func TestHung(t *testing.T) {
 
 func TestTouch(t *testing.T) {
 	t.Parallel()
-	k := unlocked(t, keys.PolicyAlways, pivcard.Options{Patience: 300 * time.Millisecond})
+	k := unlocked(t, keys.PolicyAlways, pivcard.Options{TouchTimeout: 300 * time.Millisecond})
 	k.fails(k.signing(), fault.TouchTimeout)
 	k.card.TouchAfter(20 * time.Millisecond)
 	k.signs()

@@ -38,7 +38,7 @@ func TestOrphan(t *testing.T) {
 	if err := wire.Write(in, &wire.Request{ID: 1, Op: wire.Lock}); err != nil {
 		t.Fatal(err)
 	}
-	read.SetReadDeadline(time.Now().Add(patience))
+	read.SetReadDeadline(time.Now().Add(testTimeout))
 	if err := wire.Read(read, new(wire.Reply)); err != nil {
 		t.Fatal(err) // it is not up
 	}
@@ -62,7 +62,7 @@ func TestThreadOfParent(t *testing.T) {
 		started <- c
 	}()
 	c := <-started
-	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(testTimeout); ; time.Sleep(time.Millisecond) {
 		if _, err := os.Stat(fmt.Sprintf("/proc/self/task/%d", thread)); err != nil {
 			break
 		}

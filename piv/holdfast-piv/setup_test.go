@@ -172,7 +172,7 @@ func everywhere(d *desk, cut func(*desk, wire.Request, int) bool, step int) {
 // whenFree makes a request, again while pcscd has not yet taken the card from a child
 // that was killed.
 func (d *desk) whenFree(request func() wire.Request) *wire.Reply {
-	for until := time.Now().Add(patience); ; {
+	for until := time.Now().Add(testTimeout); ; {
 		reply := d.do(request())
 		if reply.Error == nil || reply.Error.Kind != fault.Busy || time.Now().After(until) {
 			return reply
@@ -274,7 +274,7 @@ func TestYubicoTool(t *testing.T) {
 // that has ended.
 func (d *desk) yubico(args ...string) []byte {
 	d.t.Helper()
-	for until := time.Now().Add(patience); ; {
+	for until := time.Now().Add(testTimeout); ; {
 		cmd := exec.Command("yubico-piv-tool", append([]string{"-r", ""}, args...)...)
 		cmd.Env = append(os.Environ(), d.rig.Env()...)
 		text, err := cmd.CombinedOutput()

@@ -16,8 +16,8 @@ import (
 	"holdfast/internal/keys"
 )
 
-// patience bounds everything that has to succeed.
-const patience = 20 * time.Second
+// testTimeout bounds everything that has to succeed.
+const testTimeout = 20 * time.Second
 
 // keyName is the key that the agents of this program sign with.
 const keyName = "bench"
@@ -79,7 +79,7 @@ func (a *agent) run(b *bench, cmd *exec.Cmd) {
 		close(a.ended)
 	}()
 	b.Cleanup(a.stop)
-	for deadline := time.Now().Add(patience); !a.listens(); {
+	for deadline := time.Now().Add(testTimeout); !a.listens(); {
 		select {
 		case <-a.ended:
 			b.Fatalf("the agent has ended: %s", log.String())
@@ -112,14 +112,14 @@ func (a *agent) stop() {
 	_ = a.cmd.Process.Signal(syscall.SIGTERM)
 	select {
 	case <-a.ended:
-	case <-time.After(patience):
+	case <-time.After(testTimeout):
 		_ = a.cmd.Process.Kill()
 		<-a.ended
 	}
 }
 
 func (a *agent) dial(b *bench) *client.Client {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	defer cancel()
 	c, err := client.Dial(ctx, &client.Options{Socket: a.socket})
 	b.Check("agent", err)

@@ -58,7 +58,7 @@ func cardOverhead(b *bench) {
 // signs with it.
 func cardKey(b *bench, reader *pivcard.Rig, card *pivcard.Card) (side, crypto.PublicKey) {
 	a := daemon.Start(b, daemon.Options{Cards: &daemon.Cards{Socket: reader.Socket(), Roots: reader.RootFile()}})
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	defer cancel()
 	c, err := client.Dial(ctx, &client.Options{Socket: a.Socket})
 	b.Check("agent", err)
@@ -78,7 +78,7 @@ func cardKey(b *bench, reader *pivcard.Rig, card *pivcard.Card) (side, crypto.Pu
 // median of n signatures.
 func cardDirect(b *bench, reader string, public crypto.PublicKey, n int) time.Duration {
 	var card *piv.YubiKey
-	for deadline := time.Now().Add(patience); card == nil; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(testTimeout); card == nil; time.Sleep(10 * time.Millisecond) {
 		var err error
 		if card, err = piv.Open(reader); err != nil && time.Now().After(deadline) {
 			b.Check("piv-go: open", err)

@@ -30,7 +30,7 @@ func commandsPerSignature(b *bench) {
 }
 
 func countCommands(b *bench, t keys.Template) float64 {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	defer cancel()
 	p := swtpm.NewProxy(b, swtpm.Start(b), swtpm.Options{ResourceManager: true})
 	backend, err := tpm.Open(tpm.Config{

@@ -71,7 +71,7 @@ func (c *cluster) counter(name string) float64 {
 }
 
 func (c *cluster) call(method string, in, out any) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	defer cancel()
 	conn, err := dial.Broker().Connect(ctx, c.broker.Socket)
 	c.b.Check("broker", err)

@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// patience bounds every wait. An agent answers within 50 ms on an idle machine;
+// testTimeout bounds every wait. An agent answers within 50 ms on an idle machine;
 // the rest is for a loaded one.
-const patience = time.Minute
+const testTimeout = time.Minute
 
 // Options says how to start an agent. The zero value is a user's agent without
 // a device.

@@ -79,7 +79,7 @@ func (b *Broker) WriteProfile(p *profile.Profile) {
 // certificate are in it.
 func (b *Broker) GetStatus() brokerwire.GetStatusReply {
 	b.tb.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	defer cancel()
 	conn, err := dial.Broker().Connect(ctx, b.Socket)
 	if err != nil {

@@ -114,7 +114,7 @@ func Dir(tb TB) string {
 // Ready returns when the daemon takes connections, and an error when it ends
 // instead.
 func (p *process) Ready() error {
-	for deadline := time.Now().Add(patience); ; {
+	for deadline := time.Now().Add(testTimeout); ; {
 		conn, err := net.Dial("unix", p.Socket)
 		if err == nil {
 			return conn.Close()
@@ -136,7 +136,7 @@ func (p *process) Exit() int {
 	p.tb.Helper()
 	select {
 	case <-p.done:
-	case <-time.After(patience):
+	case <-time.After(testTimeout):
 		p.tb.Fatalf("the %s is still running:\n%s", p.name, p.Log())
 	}
 	return p.cmd.ProcessState.ExitCode()
@@ -183,7 +183,7 @@ func (p *process) Log() string { return p.log.String() }
 // WaitLog returns when the daemon has written text n times.
 func (p *process) WaitLog(text string, n int) {
 	p.tb.Helper()
-	for deadline := time.Now().Add(patience); strings.Count(p.Log(), text) < n; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(testTimeout); strings.Count(p.Log(), text) < n; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			p.tb.Fatalf("the %s did not write %q:\n%s", p.name, text, p.Log())
 		}

@@ -23,8 +23,8 @@ type TB interface {
 	Cleanup(func())
 }
 
-// patience is how long a program may take to get ready or to end.
-const patience = time.Minute
+// testTimeout is how long a program may take to get ready or to end.
+const testTimeout = time.Minute
 
 // configuration has no service directories: what nobody started is not there.
 const configuration = `<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-Bus Bus Configuration 1.0//EN" "http://www.freedesktop.org/standards/dbus/1.0/busconfig.dtd">

@@ -67,7 +67,7 @@ func (p *process) run(started chan<- error) {
 // wait returns when ready does without an error.
 func (p *process) wait(what string, ready func() error) {
 	p.tb.Helper()
-	for deadline := time.Now().Add(patience); ; {
+	for deadline := time.Now().Add(testTimeout); ; {
 		err := ready()
 		if err == nil {
 			return

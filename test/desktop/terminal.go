@@ -59,7 +59,7 @@ func (t *Terminal) Screen() string {
 // Await returns the screen once text is on it.
 func (t *Terminal) Await(text string) string {
 	t.tb.Helper()
-	for until := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+	for until := time.Now().Add(testTimeout); ; time.Sleep(20 * time.Millisecond) {
 		screen := t.Screen()
 		if strings.Contains(screen, text) {
 			return screen
@@ -75,7 +75,7 @@ func (t *Terminal) Await(text string) string {
 // not a prompt: what is typed before the pinentry reads may be lost.
 func (t *Terminal) AwaitPrompt() string {
 	t.tb.Helper()
-	for until := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+	for until := time.Now().Add(testTimeout); ; time.Sleep(20 * time.Millisecond) {
 		screen := t.Screen()
 		if strings.Contains(screen, "PIN:") && !t.Echo() {
 			return screen

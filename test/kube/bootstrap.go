@@ -14,7 +14,7 @@ import (
 // BootstrapToken makes a bootstrap token, valid for an hour. Its group may ask
 // for certificates and do nothing else (ClusterRole system:node-bootstrapper).
 func (p *Plane) BootstrapToken() (string, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), Patience)
+	ctx, cancel := context.WithTimeout(context.Background(), ReadyTimeout)
 	defer cancel()
 	raw := make([]byte, 11)
 	if _, err := rand.Read(raw); err != nil {
@@ -38,7 +38,7 @@ func (p *Plane) BootstrapToken() (string, error) {
 
 // Bind gives subjects a ClusterRole, in the whole cluster.
 func (p *Plane) Bind(name, role string, subjects ...rbacv1.Subject) error {
-	ctx, cancel := context.WithTimeout(context.Background(), Patience)
+	ctx, cancel := context.WithTimeout(context.Background(), ReadyTimeout)
 	defer cancel()
 	_, err := p.client.RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: name},

@@ -28,9 +28,9 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// Patience bounds every wait for a process. They take seconds on an idle
+// ReadyTimeout bounds every wait for a process. They take seconds on an idle
 // machine; the rest is for a loaded one.
-const Patience = 60 * time.Second
+const ReadyTimeout = 60 * time.Second
 
 // Options says what a plane is made of.
 type Options struct {
@@ -195,9 +195,9 @@ func (p *Plane) Logs() string {
 	return strings.Join(all, "\n")
 }
 
-// wait calls ready until it returns nil, the process ends or patience does.
+// wait calls ready until it returns nil, the process ends or the timeout passes.
 func wait(process *Process, ready func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(context.Background(), Patience)
+	ctx, cancel := context.WithTimeout(context.Background(), ReadyTimeout)
 	defer cancel()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()

@@ -72,7 +72,7 @@ func (n *Node) Close() { _ = n.server.Close() }
 
 // register makes the Node object and says where the node is.
 func (n *Node) register(port int) error {
-	ctx, cancel := context.WithTimeout(context.Background(), Patience)
+	ctx, cancel := context.WithTimeout(context.Background(), ReadyTimeout)
 	defer cancel()
 	nodes := n.plane.client.CoreV1().Nodes()
 	node, err := nodes.Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Name}}, metav1.CreateOptions{})
@@ -115,7 +115,7 @@ func (n *Node) StartPod(tb TB, name string) *Pod {
 
 // NewPod is StartPod without a test.
 func (n *Node) NewPod(name string) (*Pod, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), Patience)
+	ctx, cancel := context.WithTimeout(context.Background(), ReadyTimeout)
 	defer cancel()
 	pod := &Pod{Name: name, Dir: filepath.Join(n.plane.Dir, "pod-"+name), log: newPodLog()}
 	if err := os.Mkdir(pod.Dir, 0o700); err != nil {

@@ -91,7 +91,7 @@ func (p *Process) Tail(lines int) string {
 // returns what follows the text, up to end or the end of the line.
 func (p *Process) Await(tb TB, text, end string) string {
 	tb.Helper()
-	for deadline := time.Now().Add(Patience); ; {
+	for deadline := time.Now().Add(ReadyTimeout); ; {
 		if _, rest, ok := strings.Cut(p.Log(), text); ok && strings.Contains(rest, "\n") {
 			line, _, _ := strings.Cut(rest, "\n")
 			line, _, _ = strings.Cut(line, end)

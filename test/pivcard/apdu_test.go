@@ -137,7 +137,7 @@ func FuzzCard(f *testing.F) {
 		"0a1024008005"+"31323334350a00240080053132333435", "0a00cb3fff055c035fc105", "0700cb3fff025c7e")
 	maker := NewAuthority("fuzz")
 	f.Fuzz(func(t *testing.T, b []byte) {
-		c := NewCard(Options{Maker: maker, Patience: 1})
+		c := NewCard(Options{Maker: maker, TouchTimeout: 1})
 		direct(t, c)
 		c.managing = true
 		for len(b) > 0 {

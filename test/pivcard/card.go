@@ -50,13 +50,13 @@ const formFactor = 0x03
 // Options say what card to make. The zero value is a YubiKey as it leaves the
 // factory.
 type Options struct {
-	Serial   uint32        // 10,000,001 when 0
-	Firmware Firmware      // 5.4.3 when 0, with which Debian's yubico-piv-tool can speak
-	Maker    *Authority    // signs the attestation certificate; a new one when nil
-	NotPIV   bool          // SELECT of the PIV application fails, 6A82
-	PIN, PUK string        // 123456 and 12345678 when empty
-	Manage   []byte        // the management key; the factory's when nil, AES when of 16 or 32 bytes
-	Patience time.Duration // how long the card waits for a touch; 15 s when 0
+	Serial       uint32        // 10,000,001 when 0
+	Firmware     Firmware      // 5.4.3 when 0, with which Debian's yubico-piv-tool can speak
+	Maker        *Authority    // signs the attestation certificate; a new one when nil
+	NotPIV       bool          // SELECT of the PIV application fails, 6A82
+	PIN, PUK     string        // 123456 and 12345678 when empty
+	Manage       []byte        // the management key; the factory's when nil, AES when of 16 or 32 bytes
+	TouchTimeout time.Duration // how long the card waits for a touch; 15 s when 0
 }
 
 // A Card is a YubiKey's PIV application. It keeps its state while it is in no
@@ -94,7 +94,7 @@ type power struct {
 func NewCard(o Options) *Card {
 	o.Serial = cmp.Or(o.Serial, 10_000_001)
 	o.Firmware = cmp.Or(o.Firmware, Firmware{5, 4, 3})
-	o.Patience = cmp.Or(o.Patience, 15*time.Second)
+	o.TouchTimeout = cmp.Or(o.TouchTimeout, 15*time.Second)
 	if o.Maker == nil {
 		o.Maker = NewAuthority("Test PIV Root CA")
 	}

@@ -33,8 +33,8 @@ const (
 // maxReaders is how many readers a pcscd lists (PCSCLITE_MAX_READERS_CONTEXTS).
 const maxReaders = 16
 
-// pcscPatience bounds one exchange with pcscd.
-const pcscPatience = 10 * time.Second
+// pcscTimeout bounds one exchange with pcscd.
+const pcscTimeout = 10 * time.Second
 
 // A pcscClient speaks to pcscd as libpcsclite does, without cgo.
 type pcscClient struct {
@@ -60,7 +60,7 @@ func (r readerState) hasCard() bool { return r.State&present != 0 && r.ATRLength
 
 // dialPCSC connects and agrees on the protocol's version, 4.4.
 func dialPCSC(socket string) (*pcscClient, error) {
-	conn, err := net.DialTimeout("unix", socket, pcscPatience)
+	conn, err := net.DialTimeout("unix", socket, pcscTimeout)
 	if err != nil {
 		return nil, err
 	}
@@ -109,7 +109,7 @@ func (c *pcscClient) send(command uint32, body any, after ...byte) error {
 	}
 	binary.NativeEndian.PutUint32(m, uint32(len(m)-8))
 	binary.NativeEndian.PutUint32(m[4:], command)
-	if err := c.conn.SetDeadline(time.Now().Add(pcscPatience)); err != nil {
+	if err := c.conn.SetDeadline(time.Now().Add(pcscTimeout)); err != nil {
 		return err
 	}
 	_, err := c.conn.Write(append(m, after...))

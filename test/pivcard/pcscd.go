@@ -17,9 +17,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// patience bounds every wait for pcscd. It is up after 60 ms on an idle machine
+// testTimeout bounds every wait for pcscd. It is up after 60 ms on an idle machine
 // and looks for cards every 400 ms; the rest is for a loaded one.
-const patience = 20 * time.Second
+const testTimeout = 20 * time.Second
 
 // vpcd's first port, and how many readers it makes of one configuration entry,
 // on consecutive ports.
@@ -144,7 +144,7 @@ func (p *pcscd) until(wanted func([]readerState) bool) error {
 	var c *pcscClient
 	var readers []readerState
 	defer func() { c.close() }()
-	for deadline := time.Now().Add(patience); ; {
+	for deadline := time.Now().Add(testTimeout); ; {
 		var err error
 		if c == nil {
 			c, err = dialPCSC(p.socket)
@@ -156,7 +156,7 @@ func (p *pcscd) until(wanted func([]readerState) bool) error {
 			return nil
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("pcscd: %q are not as wanted within %v: %v: %s", names(readers), patience, err, p.said())
+			return fmt.Errorf("pcscd: %q are not as wanted within %v: %v: %s", names(readers), testTimeout, err, p.said())
 		}
 		select {
 		case <-p.done:
@@ -191,7 +191,7 @@ func dialInside(pid, port int) (*net.TCPConn, error) {
 	if err := loopbackUp(); err != nil {
 		return nil, fmt.Errorf("loopback: %w", err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	defer cancel()
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "tcp4", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))

@@ -50,7 +50,7 @@ func TestPIVGo(t *testing.T) {
 		{"management key", pivcard.Options{}, testManagement},
 		{"certificate and metadata", pivcard.Options{}, testObjects},
 		{"imported", pivcard.Options{}, testImported},
-		{"touch", pivcard.Options{Patience: 50 * time.Millisecond}, testTouch},
+		{"touch", pivcard.Options{TouchTimeout: 50 * time.Millisecond}, testTouch},
 		{"old", pivcard.Options{Serial: 9, Firmware: pivcard.Firmware{4, 3, 7}}, testOld},
 	} {
 		t.Run(part.name, func(t *testing.T) {

@@ -222,7 +222,7 @@ func try(r *Rig, c *Card, share uint32) error {
 func eventually(t *testing.T, f func() error) {
 	t.Helper()
 	err := errors.New("never tried")
-	for deadline := time.Now().Add(patience); err != nil && time.Now().Before(deadline); {
+	for deadline := time.Now().Add(testTimeout); err != nil && time.Now().Before(deadline); {
 		if err = f(); err != nil {
 			time.Sleep(time.Millisecond)
 		}

@@ -54,7 +54,7 @@ func (c *Card) touchedFor(policy byte) bool {
 }
 
 // awaitTouch lets the light blink until the card is touched (true), or its
-// patience ends or it leaves the reader.
+// timeout ends or it leaves the reader.
 func (c *Card) awaitTouch(gone <-chan struct{}) bool {
 	c.mu.Lock()
 	finger := c.finger
@@ -65,7 +65,7 @@ func (c *Card) awaitTouch(gone <-chan struct{}) bool {
 	default: // nobody reads them
 	}
 	// One timer: of two that had both run out, either could seem the first.
-	wait, touched := c.Patience, false
+	wait, touched := c.TouchTimeout, false
 	reaches := 0 < finger && finger < wait
 	if reaches {
 		wait = finger

@@ -6,8 +6,8 @@ import (
 )
 
 // touching returns a session with a card that has a key of this touch policy.
-func touching(t *testing.T, policy byte, patience time.Duration) (*Card, *session) {
-	c := NewCard(Options{Patience: patience})
+func touching(t *testing.T, policy byte, timeout time.Duration) (*Card, *session) {
+	c := NewCard(Options{TouchTimeout: timeout})
 	c.SetKey(0x9e, Key{Algorithm: P256, Touch: policy})
 	return c, direct(t, c)
 }
@@ -33,11 +33,11 @@ func TestTouchNeverComes(t *testing.T) {
 	c, s := touching(t, TouchAlways, 20*time.Millisecond)
 	begun := time.Now()
 	s.sign(notSatisfied, 0x9e, P256, digest[:])
-	if d := time.Since(begun); d < c.Patience {
-		t.Errorf("refused after %v, want %v", d, c.Patience)
+	if d := time.Since(begun); d < c.TouchTimeout {
+		t.Errorf("refused after %v, want %v", d, c.TouchTimeout)
 	}
-	if NewCard(Options{}).Patience != 15*time.Second {
-		t.Error("a card as it comes has another patience than 15 s")
+	if NewCard(Options{}).TouchTimeout != 15*time.Second {
+		t.Error("a card as it comes has another touch timeout than 15 s")
 	}
 	s.want(ok, GetVersion, 0, 0)
 }
@@ -66,7 +66,7 @@ func TestTouchServesOneCommand(t *testing.T) {
 
 // TestTouchForManagementKey sets a management key that wants a touch.
 func TestTouchForManagementKey(t *testing.T) {
-	c := NewCard(Options{Patience: 10 * time.Millisecond})
+	c := NewCard(Options{TouchTimeout: 10 * time.Millisecond})
 	s := direct(t, c)
 	s.manage(ok, algTDES, DefaultManagementKey())
 	s.want(ok, SetManagementKey, 0xff, 0xfe, append([]byte{algTDES, slotManagement, 24}, DefaultManagementKey()...)...)

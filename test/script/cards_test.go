@@ -13,9 +13,9 @@ import (
 // readers is how many cards a script can have in at once.
 const readers = 2
 
-// touchPatience is how long a card waits for a touch: less than a real one, and more
+// touchTimeout is how long a card waits for a touch: less than a real one, and more
 // than the second after which a person is told.
-const touchPatience = 4 * time.Second
+const touchTimeout = 4 * time.Second
 
 // card puts a card into a reader, and takes it out again. An agent that is started
 // when there was a card uses cards.
@@ -51,7 +51,7 @@ func card(ts *testscript.TestScript, neg bool, args []string) {
 func newCard(ts *testscript.TestScript, rig *pivcard.Rig, args []string) *pivcard.Card {
 	serial, err := strconv.ParseUint(args[0], 10, 32)
 	ts.Check(err)
-	o := pivcard.Options{Serial: uint32(serial), Patience: touchPatience}
+	o := pivcard.Options{Serial: uint32(serial), TouchTimeout: touchTimeout}
 	if len(args) == 2 && args[1] == "not-piv" {
 		o.NotPIV = true
 	} else if len(args) == 2 {

@@ -24,7 +24,7 @@ type Conn struct{ c net.Conn }
 func (t *TPM) Dial() (*Conn, error) { return dial(t.Path) }
 
 func dial(path string) (*Conn, error) {
-	c, err := net.DialTimeout("unix", path, patience)
+	c, err := net.DialTimeout("unix", path, testTimeout)
 	if err != nil {
 		return nil, err
 	}
@@ -125,7 +125,7 @@ func (t *TPM) Run(command []byte) []byte {
 		return nil
 	}
 	defer c.Close()
-	if err := c.c.SetDeadline(time.Now().Add(patience)); err != nil {
+	if err := c.c.SetDeadline(time.Now().Add(testTimeout)); err != nil {
 		t.tb.Fatalf("swtpm: %v", err)
 	}
 	reply, err := c.Send(command)

@@ -26,13 +26,13 @@ func (t *TPM) PowerOff() { t.tb.Helper(); t.control(controlStop) }
 // back comes a result.
 func (t *TPM) control(words ...uint32) {
 	t.tb.Helper()
-	c, err := net.DialTimeout("unix", t.Path+".ctrl", patience)
+	c, err := net.DialTimeout("unix", t.Path+".ctrl", testTimeout)
 	if err != nil {
 		t.tb.Fatalf("swtpm: control: %v", err)
 		return
 	}
 	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(patience))
+	_ = c.SetDeadline(time.Now().Add(testTimeout))
 	var request []byte
 	for _, w := range words {
 		request = binary.BigEndian.AppendUint32(request, w)

@@ -52,12 +52,12 @@ func (p *process) run(started chan<- error) {
 
 // ready waits until the TPM answers a command.
 func (p *process) ready(path string) error {
-	for deadline := time.Now().Add(patience); ; {
+	for deadline := time.Now().Add(testTimeout); ; {
 		if err := answers(path); err == nil {
 			return nil
 		} else if time.Now().After(deadline) {
 			p.kill()
-			return fmt.Errorf("no answer within %v: %w: %s", patience, err, p.stderr.Bytes())
+			return fmt.Errorf("no answer within %v: %w: %s", testTimeout, err, p.stderr.Bytes())
 		}
 		select {
 		case <-p.done:

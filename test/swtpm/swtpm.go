@@ -29,9 +29,9 @@ type TB interface {
 	Cleanup(func())
 }
 
-// patience bounds every wait for swtpm. It answers within 15 ms on an idle
+// testTimeout bounds every wait for swtpm. It answers within 15 ms on an idle
 // machine; the rest is for a loaded one.
-const patience = 10 * time.Second
+const testTimeout = 10 * time.Second
 
 // A TPM is one swtpm and the sockets it serves. Its methods end the test when
 // they fail and, like the test's own Fatal, belong to the test's goroutine.

@@ -77,7 +77,7 @@ func (o Options) keyringError(err error) error {
 	case errors.Is(err, keyring.ErrNotFound):
 		e.Kind, e.Message = fault.DeviceAbsent, "the proxy's key is in a desktop's keyring, and this one does not have it"
 		e.Hint = "log in to the desktop where the key was made, then try again" + anew
-	case errors.Is(err, keyring.ErrSilent):
+	case errors.Is(err, keyring.ErrTimeout):
 		e.Kind, e.Message = fault.Deadline, "the proxy's key is in the desktop's keyring, which does not answer"
 		e.Hint = "try again, or log out of the desktop and in again"
 	}

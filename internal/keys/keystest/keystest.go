@@ -67,9 +67,9 @@ type Harness struct {
 	Stall func(*testing.T) (release func())
 }
 
-// patience is the deadline of everything that has to succeed. RSA keys take
+// testTimeout is the deadline of everything that has to succeed. RSA keys take
 // software TPMs seconds.
-const patience = time.Minute
+const testTimeout = time.Minute
 
 // prompt is how soon a call must come back when its context has ended.
 const prompt = 2 * time.Second
@@ -149,7 +149,7 @@ func (s *subject) Import(ctx context.Context, t keys.Template, file []byte, allo
 }
 
 func (s *subject) ctx() context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	s.t.Cleanup(cancel)
 	return ctx
 }

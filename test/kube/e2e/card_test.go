@@ -22,7 +22,7 @@ const cardPIN, cardPUK = "246813", "97531864"
 // is the rig's from then on.
 func withCard(t testing.TB, card *pivcard.Card, on agentwire.OnCard) setup {
 	return func(r *rig, o *daemon.BrokerOptions) {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 		defer cancel()
 		c, err := client.Dial(ctx, &client.Options{Socket: r.agent.Socket})
 		if err != nil {
@@ -121,7 +121,7 @@ func TestScreenLock(t *testing.T) {
 		lock()
 		select {
 		case <-ended:
-		case <-time.After(patience):
+		case <-time.After(testTimeout):
 			t.Fatalf("%s: a watch goes on", name)
 		}
 		o := run(r.kubectl(r.kubeconfig(t, profile.ModeProxy), "auth", "whoami"))

@@ -54,7 +54,7 @@ func newClient(t testing.TB, config *clientcmdapi.Config) *kubernetes.Clientset 
 
 // whoami asks the API server who the client is.
 func whoami(c kubernetes.Interface) (string, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	defer cancel()
 	review, err := c.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
 	if err != nil {
@@ -93,7 +93,7 @@ func TestClientGo(t *testing.T) {
 // forget makes the broker forget what it has given out.
 func (r *rig) forget(t testing.TB) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	defer cancel()
 	conn, err := dial.Broker().Connect(ctx, r.broker.Socket)
 	if err != nil {

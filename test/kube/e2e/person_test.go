@@ -35,7 +35,7 @@ func withPIN(t testing.TB) setup {
 // locked afterwards.
 func (r *rig) enrolWith(t testing.TB, who kube.User, p agentwire.CreateKeyParameters, pin string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	defer cancel()
 	c, err := client.Dial(ctx, &client.Options{Socket: r.agent.Socket})
 	if err != nil {
@@ -61,7 +61,7 @@ func (r *rig) enrolWith(t testing.TB, who kube.User, p agentwire.CreateKeyParame
 // unlock gives the PIN of a key in advance.
 func (r *rig) unlock(t testing.TB, key string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	defer cancel()
 	c, err := client.Dial(ctx, &client.Options{Socket: r.agent.Socket})
 	if err != nil {

@@ -25,9 +25,9 @@ import (
 	"holdfast/test/swtpm"
 )
 
-// patience bounds what a test waits for. Everything here takes a second or two
+// testTimeout bounds what a test waits for. Everything here takes a second or two
 // on an idle machine.
-const patience = 60 * time.Second
+const testTimeout = 60 * time.Second
 
 // The plane that most tests share, and the node and the pod on it. Tests that
 // stop a process of the plane start their own.
@@ -154,7 +154,7 @@ func withNode(t testing.TB) setup {
 // enrol makes a key in the TPM and gives it a client certificate.
 func (r *rig) enrol(t testing.TB, key string, user kube.User, notAfter time.Time) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	defer cancel()
 	c, err := client.Dial(ctx, &client.Options{Socket: r.agent.Socket})
 	if err != nil {
@@ -170,7 +170,7 @@ func (r *rig) enrol(t testing.TB, key string, user kube.User, notAfter time.Time
 // install gives a key a certificate of the plane's authority.
 func (r *rig) install(t testing.TB, key string, user kube.User, notAfter time.Time) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	defer cancel()
 	c, err := client.Dial(ctx, &client.Options{Socket: r.agent.Socket})
 	if err != nil {

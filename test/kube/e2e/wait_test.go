@@ -34,7 +34,7 @@ func (b *buffer) String() string {
 // eventually waits until check returns "", and fails with what it says instead.
 func eventually(t testing.TB, what string, check func() string) {
 	t.Helper()
-	deadline := time.Now().Add(patience)
+	deadline := time.Now().Add(testTimeout)
 	for {
 		fault := check()
 		if fault == "" {
