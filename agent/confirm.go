@@ -24,14 +24,14 @@ func (r *request) confirm(ctx context.Context, op policy.Operation, rec store.Re
 	if lasts && r.agent.grants.Confirmed(u) {
 		return nil
 	}
-	wanted := fault.Error{Kind: fault.ConfirmationRequired, Message: "the key wants a person's yes", Hint: "try again where the desktop can be asked, and say yes"}
+	wanted := fault.Error{Kind: fault.ConfirmationRequired, Message: "the use of the key must be confirmed", Hint: "try again where the desktop can show the prompt, and confirm it"}
 	if r.agent.Person == nil {
-		wanted.Message += ", and this agent asks nobody"
+		wanted.Message += ", and this agent shows no prompts"
 		return &wanted
 	}
-	q := question{what: fmt.Sprintf("a yes to %d/%s", u.Key.Owner, u.Key.Name)}
+	q := question{what: fmt.Sprintf("the confirmation of %d/%s", u.Key.Owner, u.Key.Name)}
 	if lasts {
-		q.share = fmt.Sprintf("yes to %s for %s", u.Operation, u.Process)
+		q.share = fmt.Sprintf("%s by %s", u.Operation, u.Process)
 	}
 	q.ask = func(a *asking) error {
 		if lasts && r.agent.grants.Confirmed(u) {

@@ -44,7 +44,7 @@ func wantYes(t *testing.T, r *rig, p *person, who *agentwire.Reported) {
 	result := r.signingFor(who)
 	q := p.next(t)
 	if q.what != "confirm" || q.subject.Key != "alice" || q.subject.Operation != "sign-tls-client" || q.subject.Verified != (who == nil) {
-		t.Errorf("asked for %s of %+v, want a yes to a signature with alice", q.what, q.subject)
+		t.Errorf("asked for %s of %+v, want the confirmation of a signature with alice", q.what, q.subject)
 	}
 	if by := q.subject.ReportedBy; who == nil && by != 0 || who != nil && by != int32(os.Getpid()) {
 		t.Errorf("reported by %d", by)

@@ -57,7 +57,7 @@ func newCounters(version string, started time.Time) *counters {
 		device:      r.Histogram("holdfast_agent_device_seconds", "How long work held the device.", seconds(), "backend"),
 		connections: r.Gauge("holdfast_agent_connections", "Connections that are open."),
 		watchers:    r.Gauge("holdfast_agent_watchers", "Calls of Watch under way."),
-		prompts:     r.Counter("holdfast_agent_prompts_total", "Times that a person was asked for a PIN or a yes, by what came of it.", "what", "outcome"),
+		prompts:     r.Counter("holdfast_agent_prompts_total", "Times that a person was asked for a PIN or a confirmation, by outcome.", "what", "outcome"),
 		promptsOpen: r.Gauge("holdfast_agent_prompts_open", "Prompts that wait for a person now."),
 		touches:     r.Counter("holdfast_agent_touches_total", "Signatures that waited for a touch, by what came of them.", "outcome"),
 		waiting:     r.Gauge("holdfast_agent_queue_waiting", "Requests that wait for the device now.", "backend"),

@@ -79,7 +79,7 @@ func TestCreatePlaces(t *testing.T) {
 	}
 }
 
-// TestFactoryCard: no key is made on a card whose secrets everybody knows.
+// TestFactoryCard: no key is made on a card with factory secrets.
 func TestFactoryCard(t *testing.T) {
 	rig := pivcard.Start(t, 2)
 	card := rig.NewCard(pivcard.Options{Serial: 1})

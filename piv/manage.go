@@ -44,7 +44,7 @@ func checkNew(what string, secret []byte) error {
 		return err
 	}
 	if factory[what] == string(secret) {
-		return &fault.Error{Kind: fault.BadRequest, Message: fmt.Sprintf("the new %s is the factory's, which everybody knows", what), Hint: "choose another one"}
+		return &fault.Error{Kind: fault.BadRequest, Message: fmt.Sprintf("the new %s is the factory default, which is public", what), Hint: "choose another one"}
 	}
 	return nil
 }

@@ -74,9 +74,9 @@ func factorySecrets(c keys.Card) string {
 	case 0:
 		return ""
 	case 1:
-		return "the " + names[0] + " is the factory's, which everybody knows"
+		return "the " + names[0] + " is the factory default, which is public"
 	default:
-		return "the " + strings.Join(names[:n-1], ", ") + " and " + names[n-1] + " are the factory's, which everybody knows"
+		return "the " + strings.Join(names[:n-1], ", ") + " and " + names[n-1] + " are the factory defaults, which are public"
 	}
 }
 

@@ -50,7 +50,7 @@ func (f findings) hints() string {
 func TestDoctorCards(t *testing.T) {
 	card := clienttest.NewCard(7)
 	card.Notes = []agentwire.Notice{
-		{Message: "the PIN is the factory's, which everybody knows", Hint: "holdfast piv setup --card 7", Next: &fault.Next{Do: fault.SetUpCard, Card: 7}},
+		{Message: "the PIN is the factory default, which is public", Hint: "holdfast piv setup --card 7", Next: &fault.Next{Do: fault.SetUpCard, Card: 7}},
 		{Message: "firmware 5.4.3 leaks ECDSA keys", Hint: "replace it"},
 	}
 	agent, m := withReaders(t, card)
@@ -61,7 +61,7 @@ func TestDoctorCards(t *testing.T) {
 	}
 	for _, want := range [][3]string{
 		{stateOK, "card 7", "in Yubico YubiKey CCID 07 00, firmware 5.7.1; PIN: 3 tries left"},
-		{stateNote, "card 7", "the PIN is the factory's"}, {stateNote, "card 7", "leaks ECDSA keys"}, {stateOK, "pinentry", "/usr/bin/pinentry-curses"},
+		{stateNote, "card 7", "the PIN is the factory default"}, {stateNote, "card 7", "leaks ECDSA keys"}, {stateOK, "pinentry", "/usr/bin/pinentry-curses"},
 	} {
 		if !found.has(want[0], want[1], want[2]) {
 			t.Errorf("nothing %s about %s says %q: %+v", want[0], want[1], want[2], found)

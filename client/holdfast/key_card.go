@@ -134,7 +134,7 @@ func refuseFactory(card agentwire.Card) error {
 		return nil
 	}
 	return failf(fmt.Sprintf("holdfast piv setup --card %d gives it its own", card.Serial),
-		"card %d still has the factory's %s, which everybody knows", card.Serial, strings.Join(known, ", "))
+		"card %d still has factory defaults, which are public: %s", card.Serial, strings.Join(known, ", "))
 }
 
 // agreeToOverwrite asks for confirmation before the key in a slot is lost, and returns
@@ -199,6 +199,6 @@ func (a *app) tellYes(k agentwire.Key) {
 }
 
 func confirmFlag(cmd *cobra.Command, to *string) {
-	cmd.Flags().StringVar(to, "confirm", "", "`WHEN` a person has to say yes, on the desktop: once, always, process:10m (once for each process and 10 minutes)")
+	cmd.Flags().StringVar(to, "confirm", "", "`WHEN` a user must confirm a use, on the desktop: once, always, process:10m (once for each process and 10 minutes)")
 	complete(cmd, "confirm", []string{"once", "always", "process:10m"})
 }

@@ -65,10 +65,10 @@ func TestCreateOnFactoryCard(t *testing.T) {
 	args := []string{"key", "create", "alice", "--purpose", "tls-client", "--backend", "piv"}
 	p := openPTY(t)
 	p.answer(t)
-	p.command(t, agent.Socket).run(args...).want(t, 1, "card 7 still has the factory's PIN, PUK, management key, which everybody knows", "hint: holdfast piv setup --card 7")
+	p.command(t, agent.Socket).run(args...).want(t, 1, "card 7 still has factory defaults, which are public: PIN, PUK, management key", "hint: holdfast piv setup --card 7")
 	no := false
 	agent.Cards[0].DefaultPIN, agent.Cards[0].DefaultManagement = &no, nil
-	p.command(t, agent.Socket).run(args...).want(t, 1, "card 7 still has the factory's PUK, which")
+	p.command(t, agent.Socket).run(args...).want(t, 1, "card 7 still has factory defaults, which are public: PUK")
 	if seen := p.seen.String(); seen != "" || len(agent.Calls(agentwire.CreateKey)) != 0 {
 		t.Errorf("the terminal asks %q", seen)
 	}
@@ -97,7 +97,7 @@ func TestCreateWithManagementKey(t *testing.T) {
 	c.run("key", "create", "bob", "--purpose", "tls-client", "--management-key-fd", secrets(t, management)).want(t, 5, "the PIN is needed")
 }
 
-// A slot that is in use is overwritten after a yes to what is lost, and not by
+// A slot that is in use is overwritten after the user confirmed what is lost, and not by
 // accident.
 func TestOverwrite(t *testing.T) {
 	agent, c := withCards(t, usedCard(t))
@@ -163,11 +163,11 @@ func TestConfirm(t *testing.T) {
 		}
 	}
 	agent.Cards = nil
-	c.run("key", "create", "a", "--purpose", "tls-client", "--confirm", "once").want(t, 0, "says yes once, until")
-	c.run("key", "create", "b", "--purpose", "tls-client", "--confirm", "always").want(t, 0, "yes to each use")
+	c.run("key", "create", "a", "--purpose", "tls-client", "--confirm", "once").want(t, 0, "confirms once, until")
+	c.run("key", "create", "b", "--purpose", "tls-client", "--confirm", "always").want(t, 0, "confirms each use")
 	c.run("key", "create", "c", "--purpose", "tls-client", "--confirm", "process:1m").want(t, 0, "process and 1 minute\n")
 	c.stdin = "-----BEGIN TSS2 PRIVATE KEY-----\n-----END TSS2 PRIVATE KEY-----\n"
-	c.run("key", "adopt", "d", "-", "--purpose", "tls-client", "--confirm", "always").want(t, 0, "yes to each use")
+	c.run("key", "adopt", "d", "-", "--purpose", "tls-client", "--confirm", "always").want(t, 0, "confirms each use")
 	got := c.run("key", "list")
 	got.want(t, 0, "confirm once", "confirm always", "confirm process")
 }

@@ -137,11 +137,11 @@ func placeRows(k agentwire.Key) [][]string {
 func confirmOf(c agentwire.Confirm) string {
 	switch c.When {
 	case "process":
-		return fmt.Sprintf("a person says yes once for each process and %s", plural(c.Minutes, "minute", "minutes"))
+		return fmt.Sprintf("a user confirms once for each process and %s", plural(c.Minutes, "minute", "minutes"))
 	case "once":
-		return "a person says yes once, until the key is locked or the agent ends"
+		return "a user confirms once, until the key is locked or the agent ends"
 	}
-	return "a person says yes to each use"
+	return "a user confirms each use"
 }
 
 // notesOf lists the warnings about a key, the worst first.

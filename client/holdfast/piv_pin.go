@@ -100,7 +100,7 @@ func (a *app) present(ctx context.Context, source *secretSource, card agentwire.
 func spent(card agentwire.Card, what string, tries int) error {
 	message := fmt.Sprintf("the %s of card %d is blocked", what, card.Serial)
 	if tries > 0 {
-		message = fmt.Sprintf("card %d has one try of its %s left, which is not spent here", card.Serial, what)
+		message = fmt.Sprintf("card %d has one try of its %s left, and holdfast never uses the last one", card.Serial, what)
 	}
 	hint := "holdfast piv unblock sets a new PIN, with the PUK"
 	if what == "PUK" {

@@ -87,7 +87,7 @@ func triesOf(tries *int, factory *bool) string {
 func managementOf(card agentwire.Card) string {
 	switch {
 	case card.DefaultManagement != nil && *card.DefaultManagement:
-		return "the factory's key, which everybody knows"
+		return "the factory default, which is public"
 	case card.ProtectedManagement:
 		return "a key that is kept on the card, where the PIN opens it"
 	}

@@ -23,8 +23,8 @@ func setUpSent(t *testing.T, agent *clienttest.Agent) (sent agentwire.SetUpCardP
 	return sent
 }
 
-// A card as it is sold: the person says yes, chooses PIN and PUK, and is not asked
-// for what everybody knows.
+// A new card: the user confirms, chooses PIN and PUK, and is not asked for the factory
+// secrets.
 func TestSetUpNewCard(t *testing.T) {
 	card := clienttest.NewFactoryCard(7)
 	card.Notes = []agentwire.Notice{{Message: "the PIN is the factory's", Hint: "holdfast piv setup --card 7", Next: &fault.Next{Do: fault.SetUpCard, Card: 7}}, {Message: "it has a flaw", Hint: "replace it"}}
@@ -178,7 +178,7 @@ func TestSetUpHopeless(t *testing.T) {
 	card = clienttest.NewCard(7)
 	card.PINTries = &one
 	agent.Cards = []agentwire.Card{card}
-	c.run("piv", "setup", "--yes").want(t, 5, "one try of its PIN left, which is not spent here", "hint: holdfast piv unblock")
+	c.run("piv", "setup", "--yes").want(t, 5, "one try of its PIN left, and holdfast never uses the last one", "hint: holdfast piv unblock")
 	agent.Cards = nil
 	c.run("piv", "setup", "--yes").want(t, 1, "no card in any reader")
 	agent.Cards = []agentwire.Card{clienttest.NewFactoryCard(7)}

@@ -47,7 +47,7 @@ func TestPIVList(t *testing.T) {
 		"9a    ES256       alice             once    never   on the card  CN=test CA\n",
 		"9c    RS256-2048  (another user's)  always  always  elsewhere    none\n",
 		"82    -           -                 -       -       -            CN=test CA\n", "damaged\n",
-		"3 tries left, still the factory's", "the factory's key, which everybody knows", "slots        all empty",
+		"3 tries left, still the factory's", "the factory default, which is public", "slots        all empty",
 		"reader  Reader 2\nstate   busy: scdaemon uses it\n        hint: end it\n")
 	var cards []agentwire.Card
 	check(t, json.Unmarshal([]byte(c.run("piv", "list", "--json").stdout), &cards))

@@ -81,7 +81,7 @@ type Place struct {
 	Attested    bool   `json:"attested"`
 }
 
-// Confirm is when a key wants a person's yes.
+// Confirm is when a user must confirm the use of a key.
 type Confirm struct {
 	When    string `json:"when"` // once, process or always
 	Minutes int    `json:"minutes,omitempty"`

@@ -326,7 +326,7 @@ func TestParseRejects(t *testing.T) {
 		{"unknown limit", "unlock-seconds", "unlock", `sample.yaml:7: limits has no word "unlock"`},
 		{"limit at the top", "piv: off", "limits.waiting: 5", `sample.yaml:4: the configuration has no word "limits.waiting"`},
 		{"limit without limits", "piv: off", "waiting: 5", `sample.yaml:4: the configuration has no word "waiting"`},
-		{"limits are a number", "limits:\n  waiting: 10\n  unlock-seconds: 60", "limits: 1", "sample.yaml:5: limits is a list of"},
+		{"limits are a number", "limits:\n  waiting: 10\n  unlock-seconds: 60", "limits: 1", "sample.yaml:5: limits must be a mapping of"},
 		{"boolean as text", "system: true", "system: yes", "sample.yaml:1: system: true or false is wanted"},
 		{"boolean in capitals", "system: true", "system: True", "sample.yaml:1: system: "},
 		{"path as number", "state: /s", "state: 1", "sample.yaml:2: state: text is wanted here"},
@@ -346,7 +346,7 @@ func TestParseRejects(t *testing.T) {
 		{"seconds too large", "seconds: 60", "seconds: 3601", `sample.yaml:7: limits.unlock-seconds: "3601" is not a number from 1 to 3600`},
 		{"alias", "piv: off", "piv: &x off\npolicy: *x", "sample.yaml:4: anchors"},
 		{"second document", "piv: off", "---\npiv: off", "sample.yaml:4: a second document"},
-		{"list", baseline, "- state: /s\n", "sample.yaml:1: the configuration is a list of \"word: value\" lines"},
+		{"list", baseline, "- state: /s\n", "sample.yaml:1: the configuration must be a mapping of \"word: value\" lines"},
 		{"too long", baseline, strings.Repeat("# long\n", strictyaml.MaxFile/7+1), "sample.yaml:1: longer than"},
 	} {
 		if !strings.Contains(baseline, c.old) {

@@ -100,7 +100,7 @@ func (p *parser) policy(root *strictyaml.Node) *Policy {
 	case rules == nil:
 		p.Errorf(root, "rules are missing")
 	case rules.Tag != "!!seq" || len(rules.Content) == 0:
-		p.Errorf(rules, "rules want a list of rules, each starting with \"- \"")
+		p.Errorf(rules, "rules must be a list of rules, each starting with \"- \"")
 	default:
 		policy.rules = p.rules(rules.Content)
 	}

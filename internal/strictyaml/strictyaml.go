@@ -117,7 +117,7 @@ func (r *Reader) Fields(node *Node, what string, words map[string]func(*Node)) m
 		return nil
 	}
 	if node.Kind != yaml.MappingNode {
-		r.Errorf(node, "%s is a list of \"word: value\" lines, not %s", what, Kind(node))
+		r.Errorf(node, "%s must be a mapping of \"word: value\" lines, not %s", what, Kind(node))
 		return nil
 	}
 	found := map[string]*Node{}

@@ -70,7 +70,7 @@ func (s *Session) acceptable(ref byte, new []byte) error {
 		return err
 	}
 	if string(new) == factoryValues[ref] {
-		return &fault.Error{Kind: fault.BadRequest, Message: fmt.Sprintf("the new %s is the factory's, which everybody knows", names[ref]), Hint: "choose another one"}
+		return &fault.Error{Kind: fault.BadRequest, Message: fmt.Sprintf("the new %s is the factory default, which is public", names[ref]), Hint: "choose another one"}
 	}
 	return nil
 }

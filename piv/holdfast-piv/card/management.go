@@ -178,7 +178,7 @@ func (s *Session) factoryError(ref byte) error {
 	if ref == refManagement {
 		name = "management key"
 	}
-	return &fault.Error{Kind: fault.BadRequest, Message: fmt.Sprintf("card %d still has the factory's %s, which everybody knows", s.serial, name), Next: s.setUpNext()}
+	return &fault.Error{Kind: fault.BadRequest, Message: fmt.Sprintf("card %d still has the factory %s, which is public", s.serial, name), Next: s.setUpNext()}
 }
 
 // factory reports whether a secret is the factory's, or nil when the card does not

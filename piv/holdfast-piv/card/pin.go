@@ -95,7 +95,7 @@ func (s *Session) wrong(ref byte, tries int) error {
 	e := &wire.Error{Kind: fault.PINRequired, Tries: &tries,
 		Message: fmt.Sprintf("this is not the %s of card %d; %d tries are left", names[ref], s.serial, tries)}
 	if tries == 1 {
-		e.Message = fmt.Sprintf("this is not the %s of card %d; one try is left, which is not spent here", names[ref], s.serial)
+		e.Message = fmt.Sprintf("this is not the %s of card %d; one try is left, and holdfast never uses the last one", names[ref], s.serial)
 	}
 	if tries <= 1 {
 		e.Hint, e.Next = s.wayOut(ref)
