@@ -52,10 +52,10 @@ func (a *Agent) newDoor() *door.Door {
 }
 
 // CheckSockets makes sure that the agent's sockets are still its own, and listens
-// again where somebody removed or replaced one.
+// again where one was removed or replaced.
 func (a *Agent) CheckSockets() { a.door.CheckSockets() }
 
-// kindSocket is an audit record about a socket that somebody removed or replaced.
+// kindSocket is an audit record about a socket that was removed or replaced.
 const kindSocket audit.Kind = "socket-replaced"
 
 func (a *Agent) socketReplaced(path string, err error) {
@@ -76,7 +76,7 @@ func (a *Agent) connectionRejected(id peer.Identity, reason door.Reason, detail 
 	})
 }
 
-// record writes a record that no reply waits for: without it, the agent goes on.
+// record writes a record that no reply depends on, and logs a failure to do so.
 func (a *Agent) record(r audit.Record) {
 	if err := a.Audit.Append(r); err != nil {
 		a.Log.Error("audit", "error", err)

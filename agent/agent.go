@@ -43,7 +43,7 @@ type Options struct {
 	Backends   []keys.Backend                 // the first one is the default
 	Limits     Limits                         // zero members mean the defaults
 	Notices    func() []Notice                // more notices for status; may be nil
-	Person     Person                         // nil: nobody can be asked
+	Person     Person                         // nil: the agent shows no prompts
 	Log        *slog.Logger                   // nil: slog.Default()
 }
 

@@ -21,10 +21,10 @@ const (
 // unanswered is the error of a prompt that got no answer.
 type unanswered struct {
 	outcome string
-	error   // what the prompt said
+	error   // the prompt's
 }
 
-// Unwrap returns what the prompt said.
+// Unwrap returns the prompt's error.
 func (u *unanswered) Unwrap() error { return u.error }
 
 // outcomeOfPrompt returns the outcome of the prompt that ended with err, and nothing
@@ -37,8 +37,8 @@ func outcomeOfPrompt(err error) string {
 	return ""
 }
 
-// prompted calls ask, which asks a person, and counts the outcome. What is pin or
-// confirm.
+// prompted calls ask, which asks a user, and counts the outcome. The argument what is
+// pin or confirm.
 func (a *Agent) prompted(ctx context.Context, what string, ask func(context.Context) error) error {
 	err := ask(ctx)
 	outcome := promptAnswered
@@ -62,9 +62,8 @@ func howUnanswered(ctx context.Context, err error) string {
 	return promptUnreachable
 }
 
-// explain returns the error for a caller whose prompt ended with err. Wanted is the
-// answer where nobody can be asked: it gets what the prompt said, or why nobody
-// answered.
+// explain returns the error for a caller whose prompt ended with err: wanted, with the
+// prompt's own message and next step, or with the reason why there was no answer.
 func explain(err error, wanted fault.Error) error {
 	var u *unanswered
 	switch {

@@ -26,7 +26,7 @@ func (a *Agent) cardHolder() (keys.CardHolder, error) {
 }
 
 // listCards opens every card for a moment. Only one call at a time does so: other
-// programs may want a card as well.
+// programs may need a card as well.
 func (r *request) listCards(ctx context.Context, _ *agentwire.Empty) (*agentwire.ListCardsReply, error) {
 	if _, err := r.allow(policy.ListCards, "", r.self()); err != nil {
 		return nil, err
@@ -120,7 +120,7 @@ func (r *request) replaceCode(ctx context.Context, card uint32, action string, o
 // storeInSlot writes the leaf into the slot of a key on a card, where other programs
 // look for it, when the caller gives the card's PIN. Without the PIN it tries only if
 // the key is unlocked, and a failure is logged and no error: a renewal at night has
-// neither a person nor, perhaps, the card.
+// neither a user nor, perhaps, the card.
 func (r *request) storeInSlot(ctx context.Context, rec store.Record, p *agentwire.InstallCertificateParameters) error {
 	place := rec.Material.Card
 	holder, err := r.agent.cardHolder()

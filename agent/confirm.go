@@ -13,7 +13,7 @@ import (
 	"holdfast/internal/policy"
 )
 
-// confirm asks a person to confirm the use of a key, where the key wants that and no
+// confirm asks a user to confirm the use of a key, where the key wants that and no
 // confirmation still holds. A touch for each signature confirms each.
 func (r *request) confirm(ctx context.Context, op policy.Operation, rec store.Record) error {
 	card := rec.Material.Card
@@ -57,7 +57,7 @@ func (r *request) useOf(op policy.Operation, rec store.Record) (u grants.Use, la
 	return u, false
 }
 
-// askConfirmation asks the person, and grants u where the confirmation lasts, unless
+// askConfirmation asks the user, and grants u where the confirmation lasts, unless
 // the key was locked meanwhile.
 func (r *request) askConfirmation(ctx context.Context, op policy.Operation, rec store.Record, u grants.Use, lasts bool) error {
 	pending := r.agent.begin(rec)

@@ -18,7 +18,7 @@ import (
 	"holdfast/internal/keys/keystest"
 )
 
-// confirmed is a rig with a person and a key that wants a yes.
+// confirmed is a rig with a user and a key that wants a yes.
 func confirmed(t *testing.T, c agentwire.Confirm, change ...func(*agentwire.CreateKeyParameters)) (*rig, *person) {
 	t.Helper()
 	p := newPerson()

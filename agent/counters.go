@@ -47,19 +47,19 @@ func newCounters(version string, started time.Time) *counters {
 	r.Gauge("holdfast_agent_start_time_seconds", "When the agent started, in seconds after 1970.").Set(float64(started.UnixMilli()) / 1000)
 	return &counters{
 		registry:    r,
-		requests:    r.Counter("holdfast_agent_requests_total", "Requests that were answered, by what came of them.", "method", "outcome"),
+		requests:    r.Counter("holdfast_agent_requests_total", "Requests that were answered, by outcome.", "method", "outcome"),
 		decisions:   r.Counter("holdfast_agent_decisions_total", "Decisions about requests and connections.", "operation", "decision"),
-		signatures:  r.Counter("holdfast_agent_signatures_total", "Signatures that the policy allowed, by what came of them.", "purpose", "backend", "outcome"),
-		pinTries:    r.Counter("holdfast_agent_pin_tries_total", "PINs that were given to a device, by what came of them.", "backend", "outcome"),
+		signatures:  r.Counter("holdfast_agent_signatures_total", "Signatures that the policy allowed, by outcome.", "purpose", "backend", "outcome"),
+		pinTries:    r.Counter("holdfast_agent_pin_tries_total", "PINs that were given to a device, by outcome.", "backend", "outcome"),
 		refused:     r.Counter("holdfast_agent_connections_refused_total", "Connections that were closed unread.", "reason"),
 		changes:     r.Counter("holdfast_agent_device_changes_total", "Changes of a device's state, by the new state.", "backend", "state"),
 		queue:       r.Histogram("holdfast_agent_queue_seconds", "How long work waited for its turn on the device.", seconds(), "backend"),
 		device:      r.Histogram("holdfast_agent_device_seconds", "How long work held the device.", seconds(), "backend"),
 		connections: r.Gauge("holdfast_agent_connections", "Connections that are open."),
 		watchers:    r.Gauge("holdfast_agent_watchers", "Calls of Watch under way."),
-		prompts:     r.Counter("holdfast_agent_prompts_total", "Times that a person was asked for a PIN or a confirmation, by outcome.", "what", "outcome"),
-		promptsOpen: r.Gauge("holdfast_agent_prompts_open", "Prompts that wait for a person now."),
-		touches:     r.Counter("holdfast_agent_touches_total", "Signatures that waited for a touch, by what came of them.", "outcome"),
+		prompts:     r.Counter("holdfast_agent_prompts_total", "Times that a user was asked for a PIN or a confirmation, by outcome.", "what", "outcome"),
+		promptsOpen: r.Gauge("holdfast_agent_prompts_open", "Prompts that wait for a user now."),
+		touches:     r.Counter("holdfast_agent_touches_total", "Signatures that waited for a touch, by outcome.", "outcome"),
 		waiting:     r.Gauge("holdfast_agent_queue_waiting", "Requests that wait for the device now.", "backend"),
 		ready:       r.Gauge("holdfast_agent_device_ready", "1 when the device was ready when it was last looked at, else 0.", "backend"),
 	}
@@ -125,7 +125,7 @@ func (a *Agent) measure() {
 	for name, d := range a.devices {
 		c.waiting.Set(float64(d.lanes.Waiting()), name)
 		switch d.last().State {
-		case "": // nobody has looked yet
+		case "": // no status was read yet
 		case keys.StateReady:
 			c.ready.Set(1, name)
 		default:

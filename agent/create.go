@@ -121,7 +121,7 @@ func (r *request) newRecord(p *agentwire.CreateKeyParameters, t keys.Template) (
 // add makes a key and its record. No caller sees the public key before the record is
 // on the disk and the key has signed once.
 func (r *request) add(ctx context.Context, op policy.Operation, rec store.Record, t keys.Template, backend string, do maker) (*agentwire.KeyReply, error) {
-	caller := ctx // ends when the caller leaves; the work goes on
+	caller := ctx // ends when the caller leaves; the work continues
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), createTimeout)
 	defer cancel()
 	e, err := r.allow(op, rec.Name, rec.Owner)

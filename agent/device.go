@@ -21,9 +21,9 @@ type device struct {
 
 	mu      sync.Mutex
 	status  keys.Status
-	asked   time.Time     // when the question was put that status answers
+	asked   time.Time     // when the device was asked for status
 	didWork time.Time     // when the device last did what it was asked
-	looking chan struct{} // closed when the look in progress is over; nil when there is none
+	looking chan struct{} // closed when the status request in progress is over; nil when there is none
 }
 
 func newDevice(b keys.Backend, l queue.Limits, counts *counters, changed func(keys.Status)) *device {
@@ -64,8 +64,8 @@ func (d *device) ofCard(serial uint32) lane {
 }
 
 // do runs work on the device in the caller's turn. It observes how long the caller
-// waited and how long the work took, because a long queue and a slow device want
-// different remedies: a caller that left before its turn has waited too, a caller
+// waited and how long the work took, because a long queue and a slow device need
+// different remedies. A caller that left before its turn has waited too; a caller
 // that the queue rejected has not. When the error may mean that the device changed
 // its state, do starts a look at the device.
 func (l lane) do(ctx context.Context, c queue.Caller, work func(context.Context) error) error {
@@ -122,17 +122,17 @@ func (d *device) worked() {
 // end before the device was asked, and the device would never be seen to be wedged.
 const lookTime = 5 * time.Second
 
-// How old the status in a reply may be. Each question costs device commands, which no
-// queue shares out. A device that is not ready is asked more often: it is idle, and
-// people wait for its return.
+// How old the status in a reply may be. Each status request costs device commands that
+// do not wait in the queue. A device that is not ready is asked more often: it is idle,
+// and users wait for its return.
 const (
 	statusAge = time.Second
 	faultAge  = 100 * time.Millisecond
 )
 
-// glance returns the device's status, at most statusAge old unless the device takes
+// cachedStatus returns the device's status, at most statusAge old unless the device takes
 // longer than timeout to answer.
-func (d *device) glance(ctx context.Context, timeout time.Duration) keys.Status {
+func (d *device) cachedStatus(ctx context.Context, timeout time.Duration) keys.Status {
 	for range 2 { // the first look may join one that began too early
 		if d.fresh() {
 			break
@@ -195,9 +195,9 @@ func (d *device) last() keys.Status {
 }
 
 // WatchDevices looks at each device that was not ready at the last look, every
-// interval until ctx ends, so that the agent notices a recovery even if nobody
-// signs. It leaves a device alone that nobody has used yet: the first signature
-// after a start should not wait for a question.
+// interval until ctx ends, so that the agent notices a recovery even if no caller
+// signs. It does not ask a device that was never used: the first signature after a
+// start should not wait for a status request.
 func (a *Agent) WatchDevices(ctx context.Context, interval time.Duration) {
 	tick := time.NewTicker(interval)
 	defer tick.Stop()

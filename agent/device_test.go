@@ -68,18 +68,18 @@ func TestWorkMakesAFaultOutdated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &fakeBackend{state: keys.StateFailed}
 		d, work, _ := fakeDevice(t, m)
-		if s := d.glance(t.Context(), time.Second); s.State != keys.StateFailed {
+		if s := d.cachedStatus(t.Context(), time.Second); s.State != keys.StateFailed {
 			t.Fatalf("the device is %s", s.State)
 		}
 		m.state = keys.StateReady
 		time.Sleep(faultAge / 2)
-		if s := d.glance(t.Context(), time.Second); s.State != keys.StateFailed || m.asked != 1 {
+		if s := d.cachedStatus(t.Context(), time.Second); s.State != keys.StateFailed || m.asked != 1 {
 			t.Errorf("the device is %s after %d questions, want the first answer", s.State, m.asked)
 		}
 		if err := work(nil); err != nil {
 			t.Fatal(err)
 		}
-		if s := d.glance(t.Context(), time.Second); s.State != keys.StateReady {
+		if s := d.cachedStatus(t.Context(), time.Second); s.State != keys.StateReady {
 			t.Errorf("after work the device is %s", s.State)
 		}
 	})

@@ -18,7 +18,7 @@ func ShareOf(p *peer.Peer, reported *audit.Reported) queue.Caller {
 	return (&request{conn: &connection{peer: p}, reported: reported}).caller()
 }
 
-// WaitForPerson returns how many requests wait for a person's answer.
+// WaitForPerson returns how many requests wait for a user's answer.
 func (a *Agent) WaitForPerson() int {
 	a.prompts.mu.Lock()
 	defer a.prompts.mu.Unlock()
@@ -32,7 +32,7 @@ func (a *Agent) WaitForPerson() int {
 // Lanes returns how many units have a lane.
 func (a *Agent) Lanes(backend string) int { return a.devices[backend].lanes.Len() }
 
-// ForgetClosedPrompts makes the next question come at once, although a person
+// ForgetClosedPrompts makes the next question come at once, although a user
 // closed one a moment ago.
 func (a *Agent) ForgetClosedPrompts() {
 	a.prompts.mu.Lock()

@@ -10,23 +10,21 @@ import (
 	"holdfast/internal/keys"
 )
 
-// kindLocked is an audit record about keys that were locked although nobody asked.
+// kindLocked is an audit record about keys that were locked without a request.
 const kindLocked audit.Kind = "locked"
 
-// LockAll locks everything that anybody has unlocked, because the machine goes to
-// sleep, say: what is in memory then could be read by whoever takes the machine. Every
-// key is locked when LockAll returns.
+// LockAll locks every key, for example before the machine sleeps: an attacker who takes
+// a sleeping machine could read its memory. Every key is locked when LockAll returns.
 func (a *Agent) LockAll(why string) { a.lockMatching(nil, why) }
 
-// LockUser locks everything that one user has unlocked, because the user's screen
-// was locked, say.
+// LockUser locks every key of one user, for example when the user's screen locks.
 func (a *Agent) LockUser(uid uint32, why string) { a.lockMatching(&uid, why) }
 
 // lockMatching locks the keys of a user, or all for nil, and tells the watchers to end
 // the sessions that these keys signed in for, even if no key was unlocked. The audit
 // record comes last: a log that cannot be written must not keep a key unlocked.
 func (a *Agent) lockMatching(user *uint32, why string) {
-	a.watch.publish(event{what: "lock", user: user}) // first: a watcher that the other events make lag has heard it
+	a.watch.publish(event{what: "lock", user: user}) // first: a watcher that lags because of the other events has received it
 	locked := 0
 	for _, rec := range a.Store.List() {
 		if user != nil && rec.Owner.UID != *user {
@@ -36,7 +34,7 @@ func (a *Agent) lockMatching(user *uint32, why string) {
 			locked++
 		}
 	}
-	if user == nil { // also what no record names
+	if user == nil { // also keys that no record names
 		for _, d := range a.devices {
 			d.backend.Lock(nil)
 		}
@@ -58,7 +56,7 @@ func (a *Agent) begin(rec store.Record) *grants.Pending {
 }
 
 // lock ends the grants of a key, cancels those in progress, and reports whether there
-// were any: if not, no watcher hears of it. It needs no turn in the queue: a key must
+// were any: if not, it publishes no event. It needs no turn in the queue: a key must
 // lock while the device is busy.
 func (a *Agent) lock(rec store.Record) (was bool) {
 	was = a.grants.Lock(idOf(rec))

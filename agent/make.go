@@ -66,24 +66,24 @@ func (r *request) finish(ctx context.Context, d *device, j job, m keys.Material)
 // unfinished is the error of a key that is on its card and has no record.
 type unfinished struct{ error }
 
-// Unwrap returns why.
+// Unwrap returns the cause.
 func (u *unfinished) Unwrap() error { return u.error }
 
 // leftOnCard returns the error for a new key on a card that could not be finished. It says
 // where the key is: only another key replaces it there.
 func leftOnCard(p keys.Place, name string, why error) error {
-	said := fault.Error{Kind: fault.KindOf(why), Message: "the new key could not be finished", Err: why}
+	failure := fault.Error{Kind: fault.KindOf(why), Message: "the new key could not be finished", Err: why}
 	if e, ok := fault.AsError(why); ok {
-		said = *e
+		failure = *e
 	} else if errors.Is(why, context.DeadlineExceeded) {
-		said = fault.Error{Kind: fault.Deadline, Message: "the request took too long"}
+		failure = fault.Error{Kind: fault.Deadline, Message: "the request took too long"}
 	}
-	said.Next = fault.Next{Do: fault.Adopt, Key: name, Slot: p.Slot, Card: p.Serial}
-	said.Hint = fmt.Sprintf("a new key is in slot %s of card %d: `%s`", p.Slot, p.Serial, said.Next)
-	return &unfinished{&said}
+	failure.Next = fault.Next{Do: fault.Adopt, Key: name, Slot: p.Slot, Card: p.Serial}
+	failure.Hint = fmt.Sprintf("a new key is in slot %s of card %d: `%s`", p.Slot, p.Serial, failure.Next)
+	return &unfinished{&failure}
 }
 
-// made has do make a key, with a copy of the PIN that is wiped afterwards.
+// made calls do to make a key, with a copy of the PIN that is wiped afterwards.
 func (r *request) made(ctx context.Context, at lane, t keys.Template, do maker) (keys.Material, error) {
 	result := make(chan keys.Material, 1)
 	pin := t.Card.PIN

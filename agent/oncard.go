@@ -88,9 +88,9 @@ func (a *Agent) adopted(p *agentwire.AdoptKeyParameters, t *keys.Template) error
 	return keys.CheckCardPIN(p.PIN)
 }
 
-// addOnCard is addOn with a card's PIN, which a person is asked for when the caller
-// gave none. The context caller ends when the caller leaves; work that the card has
-// begun goes on until ctx ends.
+// addOnCard is addOn with a card's PIN. When the caller gave none, the agent prompts a
+// user for it. The context caller ends when the caller leaves; work that the card has
+// begun continues until ctx ends.
 func (r *request) addOnCard(ctx, caller context.Context, d *device, j job) error {
 	holder := d.backend.(keys.CardHolder)
 	serial, err := soleCard(caller, holder, j.t.Card.Serial)
@@ -125,14 +125,14 @@ func (r *request) addOnCard(ctx, caller context.Context, d *device, j job) error
 	return r.askCardPIN(caller, holder, j, try)
 }
 
-// askCardPIN asks a person for the PIN of the card that j is on, and gives it to try.
+// askCardPIN asks a user for the PIN of the card that j is on, and gives it to try.
 func (r *request) askCardPIN(ctx context.Context, h keys.CardHolder, j job, try func(pin []byte) error) error {
 	wanted := fault.Error{
 		Kind: fault.PINRequired, Message: "making a key on a card takes the card's PIN",
 		Hint: "give it on a terminal, or with `holdfast key create --pin-fd 3 3<FILE`",
 	}
 	if adopts(j.t) {
-		wanted.Message, wanted.Hint = "adopting a key on a card takes the card's PIN", "give it where a person can be asked"
+		wanted.Message, wanted.Hint = "adopting a key on a card takes the card's PIN", "try again where the agent can show a prompt"
 	}
 	if r.agent.Person == nil {
 		return &wanted

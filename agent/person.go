@@ -28,10 +28,10 @@ type Rememberer interface {
 
 var _ Person = (*prompt.Prompter)(nil)
 
-// askPerson gets from a person what the key needs before it signs: its PIN while it is
-// locked, and a confirmation where it needs one. It holds neither a lock nor a turn in the queue
-// while it waits.
-func (r *request) askPerson(ctx context.Context, op policy.Operation, rec store.Record) error {
+// askUser gets from a user what the key needs before it signs: its PIN while it is
+// locked, and a confirmation where it needs one. It holds neither a lock nor a turn in
+// the queue while it waits.
+func (r *request) askUser(ctx context.Context, op policy.Operation, rec store.Record) error {
 	if rec.Material.PIN && r.agent.grants.UnlockedUntil(idOf(rec)) == nil {
 		if err := r.askPIN(ctx, pinRequest{op: op, rec: rec, lasts: r.agent.Limits.UnlockDefault}); err != nil {
 			return err

@@ -134,7 +134,7 @@ func (r *rig) calling(ctx context.Context, method string, in any) <-chan error {
 	return result
 }
 
-// waitForPrompts returns when so many requests wait for a person.
+// waitForPrompts returns when so many requests wait for a user.
 func (r *rig) waitForPrompts(n int) {
 	r.t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); r.agent.WaitForPerson() != n; time.Sleep(time.Millisecond) {

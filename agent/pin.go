@@ -16,15 +16,15 @@ import (
 	"holdfast/internal/policy"
 )
 
-// A pinRequest is a request to a person for the PIN of a key.
+// A pinRequest is a request to a user for the PIN of a key.
 type pinRequest struct {
 	op     policy.Operation // what the key is to be used for
 	rec    store.Record
 	lasts  time.Duration // how long the PIN unlocks the key
-	insist bool          // ask although the person closed the prompt a moment ago
+	insist bool          // ask although the user closed the prompt a moment ago
 }
 
-// askPIN asks the person for a key's PIN and returns when the key is unlocked. All
+// askPIN asks the user for a key's PIN and returns when the key is unlocked. All
 // requests that need the PIN now share one prompt; the first of them decides for how
 // long the key is unlocked.
 func (r *request) askPIN(ctx context.Context, k pinRequest) error {
@@ -45,7 +45,7 @@ func (r *request) askPIN(ctx context.Context, k pinRequest) error {
 	return explain(err, wanted)
 }
 
-// pinWanted is the answer for a locked key where nobody can be asked for its PIN.
+// pinWanted is the error for a locked key where no prompt can be shown.
 func pinWanted(rec store.Record) fault.Error {
 	return fault.Error{Kind: fault.PINRequired, Message: "the key is locked with a PIN", Next: fault.Next{Do: fault.Unlock, Key: rec.Name}}
 }
@@ -93,7 +93,7 @@ func (r *request) unlockAudited(ctx context.Context, rec store.Record, pin []byt
 const maxAnswers = 5
 
 // askUntilRight asks for a PIN until prove accepts one, no request waits for it, or no
-// tries are left. Each PIN that the person gives goes to prove once.
+// tries are left. Each PIN that the user gives goes to prove once.
 func (a *Agent) askUntilRight(ctx context.Context, s prompt.Subject, left tries, prove func(pin []byte) error) error {
 	var err error
 	for range maxAnswers {
@@ -117,7 +117,7 @@ func (a *Agent) askUntilRight(ctx context.Context, s prompt.Subject, left tries,
 	return err
 }
 
-// retryReason returns what to tell a person before asking again, after a PIN ended with
+// retryReason returns what to tell a user before asking again, after a PIN ended with
 // err. It is empty when another PIN would not help.
 func retryReason(err error) string {
 	var no *notAPIN
@@ -136,7 +136,7 @@ func retryReason(err error) string {
 // notAPIN is the error of an answer that cannot be a PIN; no device has seen it.
 type notAPIN struct{ error }
 
-// Unwrap returns why.
+// Unwrap returns the cause.
 func (n *notAPIN) Unwrap() error { return n.error }
 
 // checkPIN rejects what cannot be the PIN of m, before a try is counted.
@@ -171,7 +171,7 @@ func (r *request) unlockWith(ctx context.Context, rec store.Record, pin []byte, 
 	return nil
 }
 
-// errCancelled is that a lock cancelled an unlock in progress. The PIN was right.
+// errCancelled means that a lock cancelled an unlock in progress. The PIN was right.
 var errCancelled = errors.New("a lock cancelled the unlock")
 
 // tryPIN proves a PIN to the device, and counts the try.
@@ -192,7 +192,7 @@ func (r *request) tryPIN(ctx context.Context, d *device, rec store.Record, pin [
 	return r.agent.counted(rec, try)
 }
 
-// lend runs work in the caller's turn with a copy of a secret, because work may go on
+// lend runs work in the caller's turn with a copy of a secret, because work may still run
 // after its caller has left and wiped the secret. It reports whether work began; work
 // that has not begun when lend returns never runs.
 func lend(ctx context.Context, at lane, c queue.Caller, secret []byte, work func(context.Context, []byte) error) (began bool, err error) {

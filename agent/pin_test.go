@@ -16,7 +16,7 @@ import (
 	"holdfast/test/pace"
 )
 
-// locked is a rig with a person and a key that wants a PIN.
+// locked is a rig with a user and a key that wants a PIN.
 func locked(t *testing.T, change ...func(*rig)) (*rig, *person) {
 	t.Helper()
 	p := newPerson()
@@ -240,7 +240,7 @@ func TestPromptStaysForTheOthers(t *testing.T) {
 	}
 }
 
-// When the person of one caller cannot be reached, the person of another may be.
+// When the user of one caller cannot be reached, the user of another may be.
 func TestUnreachablePersonIsOneCallersAlone(t *testing.T) {
 	r, p := locked(t)
 	first := r.signing(t.Context(), "alice")
@@ -269,7 +269,7 @@ func TestUnansweredPromptIsForAll(t *testing.T) {
 	}
 }
 
-// A request that times out at a prompt returns that a person is needed, and not an error
+// A request that times out at a prompt returns that a user is needed, and not an error
 // about the device.
 func TestPromptEndsWithTheRequest(t *testing.T) {
 	r, p := locked(t, func(r *rig) { r.options.Limits.Request = 100 * time.Millisecond })
@@ -279,7 +279,7 @@ func TestPromptEndsWithTheRequest(t *testing.T) {
 	r.waitForMetric("prompts_total pin timed-out", 1)
 }
 
-// While a person thinks, other keys sign, keys are locked, and the agent answers.
+// While a user thinks, other keys sign, keys are locked, and the agent answers.
 func TestNothingWaitsForThePerson(t *testing.T) {
 	r, p := locked(t)
 	r.create("other", keys.TLSClient)

@@ -12,22 +12,22 @@ import (
 	"holdfast/internal/fault"
 )
 
-// prompts asks a person one question about a thing at a time. Requests with the same
+// prompts shows at most one prompt about a thing at a time. Requests with the same
 // question share the prompt and its outcome. Use init before anything else.
 type prompts struct {
 	all sync.WaitGroup // questions in progress
 
-	mu     sync.Mutex // never held while a person thinks
+	mu     sync.Mutex // never held while a user thinks
 	open   map[string]*asking
-	closed map[string]time.Time // when a person closed the last prompt about something
+	closed map[string]time.Time // when a user closed the last prompt about something
 	over   bool
 }
 
-// A question is one thing to ask a person for.
+// A question is one thing to ask a user for.
 type question struct {
 	what   string              // the thing: it has at most one prompt at a time
 	share  string              // questions with the same share use one answer; empty: not shared
-	insist bool                // ask although a person closed such a prompt a moment ago
+	insist bool                // ask although a user closed such a prompt a moment ago
 	ask    func(*asking) error // asks, and acts on the answer
 }
 
@@ -37,20 +37,20 @@ type asking struct {
 	question
 	ctx   context.Context
 	end   context.CancelCauseFunc
-	first *request      // the request that began it: its person is asked
+	first *request      // the request that began it: its user is asked
 	done  chan struct{} // closed at the end
 	err   error         // the outcome, once done is closed
-	shown atomic.Bool   // the agent has turned to the person
+	shown atomic.Bool   // the user has been asked
 
 	waiting []*request // prompts.mu guards it
 }
 
-// quietTime is how long no prompt about a thing comes after a person closed one: programs
-// try again faster than a person can say no.
+// quietTime is how long no prompt about a thing comes after a user closed one: programs
+// try again faster than a user can refuse.
 const quietTime = 5 * time.Second
 
-// errJustClosed means that a person closed a prompt about the same thing a moment ago.
-var errJustClosed = errors.New("a person closed such a prompt a moment ago")
+// errJustClosed means that a user closed a prompt about the same thing a moment ago.
+var errJustClosed = errors.New("the user closed such a prompt a moment ago")
 
 // errStopping ends every prompt when the agent stops.
 var errStopping = &fault.Error{Kind: fault.Busy, Message: "the agent is stopping", RetryAfter: time.Second}
@@ -69,9 +69,9 @@ func (p *prompts) init() {
 }
 
 // put asks q, or waits for the outcome of the same question in progress, until ctx
-// ends. A request that leaves does not end the prompt for the others. When the person
+// ends. A request that leaves does not end the prompt for the others. When the user
 // of the first request cannot be reached, put asks again for the next request, whose
-// person may be another one.
+// user may be another one.
 func (p *prompts) put(ctx context.Context, r *request, q question) error {
 	for {
 		if err := ctx.Err(); err != nil {

@@ -143,8 +143,8 @@ func sealAndOpen(ctx context.Context, s keys.Sealer, secret []byte) (json.RawMes
 	return sealed, err
 }
 
-// unseal follows the path of a signature: policy, audit, queue, device, the caller
-// still there, audit, reply.
+// unseal follows the path of a signature: policy, audit, queue, device, a check that the
+// caller lives, audit, reply.
 func (r *request) unseal(ctx context.Context, p *agentwire.NameParameters) (*agentwire.UnsealReply, error) {
 	rec, e, err := r.findSealed(policy.Unseal, p.Name)
 	if err != nil {
@@ -191,7 +191,7 @@ func (r *request) findSealed(op policy.Operation, name string) (store.Sealed, en
 }
 
 // keeper returns the owner of a sealed secret for the policy. To open the secret, that
-// is the user who sealed it: another user may have the uid by now. The present user of
+// is the user who sealed it: another user may have got the uid since. The present user of
 // the uid may delete the secret, and may replace it.
 func (r *request) keeper(op policy.Operation, rec store.Sealed) store.Owner {
 	if op == policy.Unseal && rec.Generation != 0 {

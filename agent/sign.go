@@ -17,8 +17,8 @@ import (
 // secret, or the reason to reject the message.
 type check func(store.Record, keys.Scheme) (facts map[string]string, err error)
 
-// sign is the path of one signature: policy, message, the person where the key needs
-// one, audit, queue, device, verification, the caller still there, audit, reply.
+// sign is the path of one signature: policy, message, prompt where the key needs one,
+// audit, queue, device, verification, a check that the caller lives, audit, reply.
 func (r *request) sign(ctx context.Context, op policy.Operation, name, scheme string, msg []byte, check check) (*agentwire.SignReply, error) {
 	rec, e, err := r.find(op, name)
 	if err != nil {
@@ -29,7 +29,7 @@ func (r *request) sign(ctx context.Context, op policy.Operation, name, scheme st
 		e.detail, err = check(rec, s)
 	}
 	if err == nil {
-		err = r.askPerson(ctx, op, rec)
+		err = r.askUser(ctx, op, rec)
 	}
 	if err != nil {
 		return nil, r.deny(e, err)
@@ -48,9 +48,9 @@ func (r *request) sign(ctx context.Context, op policy.Operation, name, scheme st
 	return &agentwire.SignReply{Signature: signature}, nil
 }
 
-// signUnlocked signs with a key that the agent takes for unlocked. The device may know
-// better, after it or the process beside it started again: then signUnlocked asks a
-// person for the PIN and tries the device once more.
+// signUnlocked signs with a key that the agent's grants show as unlocked. The device may
+// have locked the key since, because it or its child process was restarted: then
+// signUnlocked asks a user for the PIN and tries the device once more.
 func (r *request) signUnlocked(ctx context.Context, op policy.Operation, rec store.Record, s keys.Scheme, msg []byte) ([]byte, error) {
 	still := func() error { return r.still(op, rec) }
 	until := r.agent.grants.UnlockedUntil(idOf(rec))
@@ -81,8 +81,8 @@ func (r *request) usable(rec store.Record, scheme string) (keys.Scheme, error) {
 	return s, nil
 }
 
-// still asks the policy once more when the caller's turn has come: by then the policy
-// may have changed, and the key may be deleted or replaced.
+// still asks the policy once more when the caller's turn has come: the policy may have
+// changed meanwhile, and the key may have been deleted or replaced.
 func (r *request) still(op policy.Operation, rec store.Record) error {
 	now, ok := r.agent.Store.Get(rec.Owner.UID, rec.Name)
 	if !ok || !bytes.Equal(now.Material.Public, rec.Material.Public) || !r.decide(op, rec.Name, now.Owner).Allowed {

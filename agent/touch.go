@@ -16,12 +16,12 @@ const (
 	touchDone   = "done"
 )
 
-// A touching is a signature that may wait for a touch. The device does not tell: only
-// its silence shows that it waits.
+// A touching is a signature that may wait for a touch. The device does not report that
+// it waits: only the missing answer shows it.
 type touching struct {
 	agent  *Agent
 	key    keyID
-	notice func() // takes the person's notice away
+	notice func() // withdraws the notice
 	timer  *time.Timer
 
 	mu     sync.Mutex
@@ -29,7 +29,7 @@ type touching struct {
 	over   bool
 }
 
-// touch tells the person and the watchers when the device, which begins to work now,
+// touch notifies the user and the watchers when the device, which begins to work now,
 // waits for a touch. It returns nil for a key that needs no touch.
 func (r *request) touch(op policy.Operation, rec store.Record) *touching {
 	card := rec.Material.Card

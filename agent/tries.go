@@ -11,7 +11,7 @@ import (
 
 // A TPM locks for all users after too many wrong PINs, so the agent counts wrong PINs for
 // each uid and sends only a few. A card counts its own tries and reports how many are
-// left; the process beside it never spends the last one.
+// left; the child process that drives the card never spends the last one.
 
 // tries returns how many wrong PINs may still be sent, 0 when that is not known. It
 // fails when no try is left, or when there is no device to send a PIN to.
@@ -68,8 +68,8 @@ func spendable(serial uint32, left *int) (int, error) {
 	}
 }
 
-// counted tries a PIN. It records the try before it makes it, so that a crash gives
-// nobody more tries.
+// counted tries a PIN. It records the try before it makes it, so that a crash does not
+// give more tries.
 func (a *Agent) counted(rec store.Record, try func() (seen bool, err error)) error {
 	uid, what := rec.Owner.UID, rec.Material.Public
 	if err := a.Store.SpendPINTry(uid, what); err != nil {

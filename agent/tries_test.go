@@ -276,7 +276,7 @@ func wantSeen(seen, typed []string, left bool) error {
 	return nil
 }
 
-// TestNoTryIsSpentButTheUsersOwn: the device sees each PIN that a person typed once,
+// TestNoTryIsSpentButTheUsersOwn: the device sees each PIN that a user typed once,
 // in order, and none when the hour's tries are used up.
 func TestNoTryIsSpentButTheUsersOwn(t *testing.T) {
 	seen, wrong, exact := 0, 0, 0

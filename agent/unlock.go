@@ -12,7 +12,7 @@ import (
 )
 
 // unlockKey unlocks a key with the PIN that the caller gives or, without one, asks a
-// person for the PIN.
+// user for the PIN.
 func (r *request) unlockKey(ctx context.Context, p *agentwire.UnlockKeyParameters) (*agentwire.UnlockKeyReply, error) {
 	defer clear(p.PIN)
 	if err := r.onBehalfOf(p.OnBehalfOf); err != nil {
@@ -111,7 +111,7 @@ func (r *request) lockKeys(_ context.Context, p *agentwire.LockKeysParameters) (
 }
 
 // announce tells the watchers what the caller wants locked, even if it is locked
-// already: a session that the key signed in for may go on after the unlock ended. The
+// already: a session that the key signed in for may continue after the unlock ended. The
 // rate limit keeps watchers from lagging because of it.
 func (r *request) announce(e event) {
 	if _, tell := r.agent.rates.lockAnnouncements.count(r.conn.peer.UID, 1, time.Now()); tell {
@@ -120,7 +120,7 @@ func (r *request) announce(e event) {
 }
 
 // lock locks the key first and records it afterwards, if that changed anything: a log
-// that cannot be written, or that somebody fills, must not keep a key unlocked.
+// that cannot be written, or whose disk is full, must not keep a key unlocked.
 func (r *request) lock(rec store.Record, e entry) error {
 	if !r.agent.lock(rec) {
 		return nil

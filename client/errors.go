@@ -61,7 +61,7 @@ func (c *Client) silent(err error) error {
 }
 
 // fromVarlink returns the Error that an error reply stands for. The errors
-// of varlink itself mean that the two programs are of different ages.
+// of varlink itself mean that the two programs have different versions.
 func fromVarlink(e *varlink.Error) error {
 	var p fault.Parameters
 	if err := json.Unmarshal(e.Parameters, &p); err == nil {

@@ -12,7 +12,7 @@ import (
 )
 
 // defaultTimeout is how long one signature may take, the wait for other callers
-// and for a person at the device included.
+// and for a user at the device included.
 const defaultTimeout = time.Minute
 
 // Key is a private key behind an agent. It is a crypto.Signer and a

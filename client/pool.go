@@ -18,7 +18,7 @@ const (
 	idleTime = 25 * time.Second
 )
 
-// errClosed is what calls on a closed client get.
+// errClosed is the error of calls on a closed client.
 var errClosed = errors.New("the client is closed")
 
 // pool keeps connections between calls, since one carries one call at a time.

@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// A person is told of a touch after touchDelay: most have touched the key by then.
-// The agent announces the touch when the device has been silent for most of that
-// time; toldDelay is the rest.
+// touchDelay is the time until a notice of a touch: most users touch the key earlier.
+// The agent announces the touch when the device has not answered for most of that time;
+// toldDelay is the rest.
 const (
 	touchDelay = time.Second
 	toldDelay  = 300 * time.Millisecond

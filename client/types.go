@@ -14,7 +14,7 @@ type (
 	KeyInfo    = agentwire.Key        // a key's description
 	Owner      = agentwire.Owner      // the user that a key belongs to
 	Place      = agentwire.Place      // where on a card a key is
-	Confirm    = agentwire.Confirm    // when a person has to confirm a key's use
+	Confirm    = agentwire.Confirm    // when a user has to confirm a key's use
 	Server     = agentwire.Server     // a server that a key is bound to
 	Device     = agentwire.Device     // the state of a TPM or of a card
 	Capability = agentwire.Capability // one kind of key that a device can make
@@ -67,8 +67,8 @@ const (
 	Deadline             = fault.Deadline             // the device did not answer in time
 	PINRequired          = fault.PINRequired          // the key is locked with a PIN
 	PINBlocked           = fault.PINBlocked           // no PIN tries are left, or the agent may not spend those that are
-	TouchTimeout         = fault.TouchTimeout         // nobody touched the device
-	ConfirmationRequired = fault.ConfirmationRequired // nobody confirmed the key's use
+	TouchTimeout         = fault.TouchTimeout         // the device was not touched in time
+	ConfirmationRequired = fault.ConfirmationRequired // the key's use was not confirmed
 	DeviceAbsent         = fault.DeviceAbsent         // there is no such device now
 	DeviceLocked         = fault.DeviceLocked         // dictionary-attack lockout; RetryAfter says for how long
 	DeviceWedged         = fault.DeviceWedged         // the device accepts commands and does not answer

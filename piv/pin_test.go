@@ -225,7 +225,7 @@ func TestRealPINSequences(t *testing.T) {
 	t.Logf("%d sequences on a card: 0 tries beyond wrong entries", n)
 }
 
-// A realSequence is a person with a card; left is how many tries the person may
+// A realSequence is a user with a card; left is how many tries the user may
 // have left at the least.
 type realSequence struct {
 	t    *testing.T
@@ -282,7 +282,7 @@ func (s *realSequence) loses(err error) {
 	s.left = max(s.left-1, 1)
 }
 
-// leaves has the person go while something is under way.
+// leaves has the user go while something is under way.
 func (s *realSequence) leaves(k int, m keys.Material) {
 	ctx, cancel := context.WithTimeout(s.t.Context(), time.Duration(k%6)*time.Millisecond)
 	defer cancel()

@@ -14,7 +14,7 @@ import (
 	"holdfast/test/pace"
 )
 
-// A sequence is a person, and what may happen to the card meanwhile, as a model:
+// A sequence is a user, and what may happen to the card meanwhile, as a model:
 // how many tries are left, and which keys are unlocked.
 type sequence struct {
 	t    *testing.T

@@ -18,7 +18,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// holdfast runs the person's tool against the agent.
+// holdfast runs the user's tool against the agent.
 func holdfast(t *testing.T, agent *daemon.Agent, args ...string) {
 	t.Helper()
 	cmd := exec.Command(daemon.Program(t, daemon.Tool), append([]string{"--socket", agent.Socket}, args...)...)

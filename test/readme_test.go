@@ -26,7 +26,7 @@ func TestReadmeTour(t *testing.T) {
 	script.WriteString("await() { until \"$@\" >/dev/null 2>&1; do sleep 0.05; done; }\n")
 	for _, block := range blocks {
 		commands := strings.ReplaceAll(block[1], " &\n", " &\npids=\"$! $pids\"\n")
-		// A person is slower than what is started in the background.
+		// A user is slower than what is started in the background.
 		commands = strings.Replace(commands, "holdfast status\n", "await holdfast status\nholdfast status\n", 1)
 		commands = strings.Replace(commands, "holdfast tls", "await grep ACCEPT server.log\nholdfast tls", 1)
 		script.WriteString(commands)

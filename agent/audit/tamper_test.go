@@ -96,10 +96,10 @@ func TestVerifyNamesTheFirstBadLine(t *testing.T) {
 			l[9] = l[9][:len(l[9])-1]
 			return l
 		}, 10, whatTorn},
-		{"the whole chain written anew", func(t *testing.T, l [][]byte) [][]byte {
+		{"the whole chain rewritten", func(t *testing.T, l [][]byte) [][]byte {
 			return rechain(t, replace(5, `"alice"`, `"mallo"`)(t, l), 5)
 		}, 10, whatEdited},
-		{"a line removed and the chain written anew", func(t *testing.T, l [][]byte) [][]byte {
+		{"a line removed and the chain rewritten", func(t *testing.T, l [][]byte) [][]byte {
 			return rechain(t, append(l[:4], l[5:]...), 4)
 		}, 10, whatCut},
 	} {

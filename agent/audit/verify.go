@@ -110,7 +110,7 @@ func (c *checker) check(line []byte) *Fault {
 	case r.Prev != c.Head:
 		return c.broken(sum)
 	case r.Seq == c.end.Seq && sum != c.end.Head:
-		return &Fault{Line: c.line, What: whatEdited, Fact: "not the record that the anchor names: this line or the chain up to it was written anew"}
+		return &Fault{Line: c.line, What: whatEdited, Fact: "not the record that the anchor names: this line or the chain up to it was replaced"}
 	}
 	c.take(&r, sum)
 	return nil

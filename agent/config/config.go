@@ -44,8 +44,8 @@ type Limits struct {
 	QueuePerPeer      int           // requests of one peer that wait for a device
 	QueueTotal        int           // requests that wait for a device, of all peers
 	ConnectionsPerUID int           // open connections of one uid
-	UnlockDefault     time.Duration // how long a PIN unlocks a key when the caller does not say
-	UnlockMax         time.Duration // how long it can at most
+	UnlockDefault     time.Duration // how long a PIN unlocks a key by default
+	UnlockMax         time.Duration // the longest that a caller may ask for
 }
 
 const (
@@ -115,7 +115,7 @@ func (c *Config) rows() []daemon.Setting {
 	}
 }
 
-// check looks at what the values say together.
+// check compares the values with each other.
 func (c *Config) check() error {
 	l := c.Limits
 	switch {

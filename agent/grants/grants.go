@@ -1,8 +1,8 @@
-// Package grants remembers for which keys a person has been asked: the keys that a
-// PIN unlocked, the uses that a person confirmed, and the unlocks and confirmations
-// in progress. Locking a key ends all three.
+// Package grants remembers what users have granted: the keys that a PIN unlocked, the
+// uses that a user confirmed, and the unlocks and confirmations in progress. Locking a
+// key ends all three.
 //
-// Start at [Grants.Begin] and [Grants.Lock]. A grant saves a question to a person and
+// Start at [Grants.Begin] and [Grants.Lock]. A grant saves the user a prompt and
 // nothing more: the device alone decides whether a key signs.
 package grants
 
@@ -22,7 +22,7 @@ type Key struct {
 // is empty where the device has no units.
 type Unit struct{ Backend, Unit string }
 
-// Use is what a person confirms: one operation with a key, by one process or, where
+// Use is what a user confirms: one operation with a key, by one process or, where
 // Process is empty, by any.
 type Use struct {
 	Key       Key
@@ -31,7 +31,7 @@ type Use struct {
 }
 
 // maxConfirmations is how many confirmed uses are remembered. Beyond that, one is
-// evicted for each new one, and the person is asked again.
+// evicted for each new one, and the user is asked again.
 const maxConfirmations = 1024
 
 // Grants are the grants of one agent. Its methods are safe for concurrent use.
@@ -76,7 +76,7 @@ func (g *Grants) Begin(key Key, unit Unit) *Pending {
 	return p
 }
 
-// End notes that the unlock or the confirmation is over, whatever came of it.
+// End notes that the unlock or the confirmation is over, whatever its outcome.
 func (p *Pending) End() {
 	p.grants.mu.Lock()
 	defer p.grants.mu.Unlock()
@@ -100,7 +100,7 @@ func (p *Pending) Unlock(until time.Time) bool {
 	return true
 }
 
-// Confirm notes that a person confirmed a use of the key until then, or until the key
+// Confirm notes that a user confirmed a use of the key until then, or until the key
 // is locked for the zero time. It does nothing when the key was locked after Begin.
 func (p *Pending) Confirm(operation, process string, until time.Time) {
 	g := p.grants
@@ -122,7 +122,7 @@ func (p *Pending) Confirm(operation, process string, until time.Time) {
 	g.confirmed[Use{p.key, operation, process}] = grant{until, p.unit}
 }
 
-// Confirmed reports whether a person has confirmed u and the confirmation still
+// Confirmed reports whether a user has confirmed u and the confirmation still
 // holds.
 func (g *Grants) Confirmed(u Use) bool {
 	g.mu.Lock()
@@ -200,7 +200,7 @@ func (g *Grants) Stale(key Key, until *time.Time) bool {
 	return true
 }
 
-// What follows is called with mu held.
+// The functions below are called with mu held.
 
 func (g *Grants) lock(key Key) {
 	g.forget(key)

@@ -27,7 +27,7 @@ type replyError struct{ code uint32 }
 
 func (e *replyError) Error() string { return fmt.Sprintf("assuan: error %d", e.code) }
 
-// The codes of libgpg-error (gpg-error.h) for a person's answers. The upper half of
+// The codes of libgpg-error (gpg-error.h) for a user's answers. The upper half of
 // a code names the program that it comes from.
 const (
 	codeTimeout       = 62
@@ -125,7 +125,7 @@ func (a *assuan) understand(line []byte) (done bool, err error) {
 }
 
 // status ignores a pinentry's status lines, except that it rejects a PIN from the
-// pinentry's cache: nobody typed it now, and a wrong one would return on each try.
+// pinentry's cache: the user did not type it now, and a wrong one would return each time.
 func status(rest []byte) error {
 	if bytes.HasPrefix(rest, []byte("PASSWORD_FROM_CACHE")) {
 		return errProtocol

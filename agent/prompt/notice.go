@@ -46,7 +46,7 @@ func (p *Prompter) notify(ctx context.Context, s Subject) {
 	}
 }
 
-// away reports whether the person is not at this machine's desktop.
+// away reports whether the user is not at this machine's desktop.
 func (p *Prompter) away(s Subject) bool {
 	who, err := identify(s, p.uid)
 	return p.o.Mode == Auto && err == nil && environOf(who).remote()

@@ -13,10 +13,10 @@ import (
 // startLimit is how long a pinentry may take until it shows its prompt.
 const startLimit = 10 * time.Second
 
-// limits bounds how long a pinentry may take to start, and a person to answer.
+// limits bounds how long a pinentry may take to start, and a user to answer.
 type limits struct{ start, answer time.Duration }
 
-// A question is shown to a person in one place.
+// A question is shown to a user in one place.
 type question struct {
 	who     proc.Stat
 	text    string // describes the key, its use and the caller

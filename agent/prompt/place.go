@@ -11,7 +11,7 @@ import (
 	"holdfast/internal/proc"
 )
 
-// A place is the desktop or a terminal on which a person is asked.
+// A place is the desktop or a terminal on which a user is asked.
 type place struct {
 	name     string    // in turns
 	terminal *terminal // nil: the desktop
@@ -30,7 +30,7 @@ var (
 	dumbPinentries    = []string{"pinentry-tty", "pinentry-curses"}
 )
 
-// places returns the places on which a person can be asked for the PIN, best first,
+// places returns the places on which a user can be asked for the PIN, best first,
 // or the reason why there is none.
 func (p *Prompter) places(ctx context.Context, who proc.Stat) ([]place, error) {
 	caller := environOf(who)

@@ -18,7 +18,7 @@ var (
 	errTextual   = errors.New("pinentry would ask on a terminal") // where only a desktop may be used
 )
 
-// problem returns an error that a person sees. [Prompter.fail] adds its kind and
+// problem returns an error that a user sees. [Prompter.fail] adds its kind and
 // its next step.
 func problem(message string, err error) *fault.Error {
 	return &fault.Error{Message: message, Err: err}

@@ -1,7 +1,7 @@
-// Package prompt lets the agent reach the person in front of the machine: it asks
+// Package prompt lets the agent reach the user in front of the machine: it asks
 // for PINs and confirmations, and shows that a key waits for a touch.
 //
-// Start at [Prompter]. The person's own pinentry asks for a PIN: on the desktop, or
+// Start at [Prompter]. The user's own pinentry asks for a PIN: on the desktop, or
 // on the terminal of the process that wants the signature, which comes from the
 // kernel and never from that process. Confirmations are asked for on the desktop
 // alone: any program that owns a terminal can type on it.
@@ -21,7 +21,7 @@ import (
 	"holdfast/internal/fault"
 )
 
-// A Mode is where a person may be asked.
+// A Mode is where a user may be asked.
 type Mode string
 
 // The modes.
@@ -59,8 +59,8 @@ type Subject struct {
 	Again       string // why the PIN is asked for again: "wrong PIN"; "" the first time
 }
 
-// Prompter asks the person. Its methods are safe for concurrent use, hold no lock
-// while they wait for a person, and end with their context. Each place, a terminal
+// Prompter asks the user. Its methods are safe for concurrent use, hold no lock
+// while they wait for a user, and end with their context. Each place, a terminal
 // or the desktop, shows one prompt at a time; later prompts wait.
 type Prompter struct {
 	o      Options
@@ -91,7 +91,7 @@ func (p *Prompter) log() *slog.Logger {
 const AnswerTimeout = 55 * time.Second
 
 // PIN asks for a PIN, which the caller wipes. It returns a pin-required
-// [fault.Error] when the person closes the prompt or does not answer, and at once
+// [fault.Error] when the user closes the prompt or does not answer, and at once
 // where no prompt can be shown. When ctx ends, its error is in the chain.
 func (p *Prompter) PIN(ctx context.Context, s Subject) ([]byte, error) {
 	pin, err := p.pin(ctx, s)
@@ -125,9 +125,9 @@ func (p *Prompter) pin(ctx context.Context, s Subject) ([]byte, error) {
 
 // Touch shows a notice on the desktop that a key waits for a touch, from
 // [TouchDelay] after the call until done is called. Without a desktop, or when the
-// person is not at it, Touch writes a line on the terminal of a program for which
+// user is not at it, Touch writes a line on the terminal of a program for which
 // another one asks, such as kubectl; a program that calls the agent itself can
-// write its own. Touch and done return at once. When no notice can be shown, only
+// write its own line. Touch and done return at once. When no notice can be shown, only
 // the log says so.
 func (p *Prompter) Touch(s Subject) (done func()) {
 	if p.o.Mode != Auto && p.o.Mode != Desktop && p.o.Mode != Terminal {

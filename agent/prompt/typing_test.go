@@ -37,7 +37,7 @@ func wantKind(t *testing.T, err error, kind fault.Kind, text string) *fault.Erro
 	return e
 }
 
-// TestPINOnTerminal has a person type a PIN, in the real pinentries, on the
+// TestPINOnTerminal has a user type a PIN, in the real pinentries, on the
 // terminal of the process that wants the key.
 func TestPINOnTerminal(t *testing.T) {
 	for _, pinentry := range []string{"", "pinentry-curses", "pinentry-tty"} {
@@ -81,7 +81,7 @@ func TestDescriptionSaysWhatIsKnown(t *testing.T) {
 	}
 }
 
-// TestCancel closes the prompt as a person does. pinentry-tty knows no other way
+// TestCancel closes the prompt as a user does. pinentry-tty knows no other way
 // than to type nothing.
 func TestCancel(t *testing.T) {
 	for pinentry, test := range map[string]struct {
@@ -110,7 +110,7 @@ func TestCancel(t *testing.T) {
 	}
 }
 
-// TestEndOfContext ends what waits for a person: the pinentry is gone, and the
+// TestEndOfContext ends what waits for a user: the pinentry is gone, and the
 // terminal as it was.
 func TestEndOfContext(t *testing.T) {
 	for _, pinentry := range []string{"pinentry-curses", "pinentry-tty"} {
@@ -173,7 +173,7 @@ func opened(pid int32, path string) bool {
 	return false
 }
 
-// TestInterrupt is the person who presses Ctrl-C: the terminal sends it to the
+// TestInterrupt is the user who presses Ctrl-C: the terminal sends it to the
 // caller, with which the prompt ends, although nobody says so.
 func TestInterrupt(t *testing.T) {
 	for _, pinentry := range []string{"pinentry-curses", "pinentry-tty"} {

@@ -90,7 +90,7 @@ func New(l Limits) *Queue {
 // work returned. A panic in work becomes an internal [fault.Error].
 //
 // When ctx ends, Do returns a deadline [fault.Error] at once. Work that had not
-// started will then never run. Work that had started is told by its context and
+// started will then never run. Work that had started sees its context end and
 // holds the device until it returns: after an error, the caller must not touch
 // what work may still be writing.
 //
@@ -128,7 +128,7 @@ func (q *Queue) enqueue(it *item) error {
 }
 
 // leave returns Do's error when its context ended. The loop and the caller may both reach
-// for the item now: the one that finds it in its place decides whether it runs.
+// for the item now: the first of them to take mu decides whether it runs.
 func (q *Queue) leave(it *item) error {
 	q.mu.Lock()
 	waited := it.place != nil

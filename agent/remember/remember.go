@@ -1,9 +1,9 @@
-// Package remember keeps PINs in the desktop's keyring (opt-in), so that a person who
+// Package remember keeps PINs in the desktop's keyring (opt-in), so that a user who
 // has unlocked the desktop is not asked for them again.
 //
-// Start at [New]. A PIN that was right is stored and used for the next prompt. A
-// stored PIN that was wrong is deleted before the person is asked, so that a PIN
-// that was changed elsewhere costs one try.
+// Start at [New]. A PIN that the device accepted is stored and used for the next prompt.
+// A stored PIN that was wrong is deleted before the user is asked, so that a PIN that
+// was changed elsewhere costs one try.
 //
 // It is off unless agent.yaml has remember-pins: secret-service. It does not protect
 // against programs of the same user: while the keyring is unlocked, each of them can
@@ -19,7 +19,7 @@ import (
 	"holdfast/internal/keyring"
 )
 
-// Prompter asks the person when no PIN is stored: a [prompt.Prompter].
+// Prompter asks the user when no PIN is stored: a [prompt.Prompter].
 type Prompter interface {
 	PIN(ctx context.Context, s prompt.Subject) ([]byte, error)
 	Confirm(ctx context.Context, s prompt.Subject) error
@@ -51,11 +51,11 @@ func New(prompter Prompter, ring Keyring, log *slog.Logger) *Person {
 }
 
 // few is the largest number of tries left with which a stored PIN is not used: it
-// may be wrong by now, and the person needs these tries. The prompt's number of a
+// may have been changed since, and the user needs these tries. The prompt's number of a
 // card does not count the last try, which is never spent.
 const few = 1
 
-// PIN returns the stored PIN, or asks the person. It also asks when the keyring is
+// PIN returns the stored PIN, or asks the user. It also asks when the keyring is
 // locked or cannot be reached.
 func (p *Person) PIN(ctx context.Context, s prompt.Subject) ([]byte, error) {
 	if s.Again != "" {

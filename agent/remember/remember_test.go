@@ -29,7 +29,7 @@ func (p *person) PIN(context.Context, prompt.Subject) ([]byte, error) {
 	return []byte(answer), nil
 }
 
-// desk is a person at a desktop with a keyring.
+// desk is a user at a desktop with a keyring.
 func desk(t *testing.T, answers ...string) (*remember.Person, *person, *desktop.Keyring) {
 	t.Helper()
 	bus := desktop.StartBus(t)
@@ -81,7 +81,7 @@ func TestWrongPINIsForgotten(t *testing.T) {
 	}
 }
 
-// The last try but one is the person's.
+// The last try but one is the user's.
 func TestFewTriesArePeoples(t *testing.T) {
 	p, asked, _ := desk(t, "typed")
 	p.Store(prompt.Subject{Secret: "a"}, []byte("remembered"))

@@ -8,13 +8,13 @@ import (
 	"holdfast/internal/keys"
 )
 
-// Confirm is when a person has to confirm the use of a key.
+// Confirm is when a user has to confirm the use of a key.
 type Confirm struct {
 	When    When `json:"when"`
 	Minutes int  `json:"minutes,omitempty"` // with OncePerProcess: how long a confirmation holds, 1 to MaxConfirmMinutes
 }
 
-// When is how long a person's confirmation holds.
+// When is how long a user's confirmation holds.
 type When string
 
 // The times.

@@ -27,7 +27,7 @@ func records(t testing.TB) map[string][]byte {
 }
 
 // TestRecordsOfPastReleases: what a release wrote, every later one reads. These
-// files are never written anew.
+// files are never written again.
 func TestRecordsOfPastReleases(t *testing.T) {
 	dir := fresh(t)
 	open(t, dir).Close()

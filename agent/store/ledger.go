@@ -77,7 +77,7 @@ func (s *Store) writeLedger() error {
 }
 
 // remember stores the last generation of a record, 0 when the record was deleted. A
-// failed write is not an error: the record itself is safe by then, and only an older
+// failed write is not an error: the record itself is safe already, and only an older
 // file would go unnoticed. When the entry of a deleted record cannot be removed from
 // the file, it stays in memory too, so that a new record of that name starts above it
 // and is not rejected as an older file after a restart.

@@ -14,7 +14,7 @@ import (
 	"holdfast/internal/keys"
 )
 
-// Reload reads the directory again, after a person has mended or moved a file. It
+// Reload reads the directory again, after a user has repaired or moved a file. It
 // takes effect as a whole: when the directory cannot be read, the loaded records
 // stay. Files that cannot be used are in [Store.Problems] afterwards.
 func (s *Store) Reload() error {

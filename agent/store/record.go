@@ -24,7 +24,7 @@ type Record struct {
 	Persistent bool           `json:"persistent,omitempty"` // kept loaded in the device
 	TLS12      bool           `json:"tls12,omitempty"`      // TLS 1.2 messages may be signed
 	Servers    []Server       `json:"servers,omitempty"`    // the only servers that a tls-client key may be used against; none: any
-	Confirm    *Confirm       `json:"confirm,omitempty"`    // when a person has to confirm the key's use; nil: never
+	Confirm    *Confirm       `json:"confirm,omitempty"`    // when a user has to confirm the key's use; nil: never
 	Chain      [][]byte       `json:"chain,omitempty"`      // certificates, DER, leaf first
 	Created    time.Time      `json:"created"`              // UTC
 	RequestID  string         `json:"requestID,omitempty"`  // of the call that made it, so that a repeat finds it

@@ -109,7 +109,7 @@ func (h *shelf[R]) setAside(k id) error {
 	return &fault.Error{
 		Kind:    fault.BadRequest,
 		Message: fmt.Sprintf("a file that cannot be used has the place of %s %q", h.kind, k.name),
-		Hint:    "holdfast doctor says what is wrong with it; move it away or mend it",
+		Hint:    "holdfast doctor says what is wrong with it; move it away or repair it",
 	}
 }
 

@@ -6,7 +6,7 @@
 // Start at [Open], [Record] and [Sealed]. Both kinds are kept by one shelf. A file
 // that cannot be used is set aside in its place: [Store.Problems] lists it with the
 // reason, its key does not exist for the agent, and its name stays taken until a
-// person has moved the file. The store never deletes a file that it did not make or
+// user has moved the file. The store never deletes a file that it did not make or
 // that may hold a key.
 //
 // The directory is the agent's own, mode 0700. The store does not protect against

@@ -42,7 +42,7 @@ func (s *Store) SpendPINTry(owner uint32, what []byte) error {
 		return fmt.Errorf("count the PIN's tries: %w", s.ledgerFault)
 	}
 	now, key, uid := s.now().UTC(), triesOf(owner, what), triesOfUID(owner)
-	// Stored as they count now: a time in the future would count anew each time.
+	// Stored as they count now: a time in the future would count again each time.
 	s.setTries(key, recent(s.ledger.PINTries[key], now))
 	s.setTries(uid, recent(s.ledger.PINTries[uid], now))
 	ofKey, ofUID := s.ledger.PINTries[key], s.ledger.PINTries[uid]

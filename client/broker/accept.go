@@ -39,7 +39,7 @@ func (b *Broker) newDoor() *door.Door {
 }
 
 // CheckSockets makes sure that the broker's socket is still its own, and listens
-// again when somebody removed or replaced it.
+// again when it was removed or replaced.
 func (b *Broker) CheckSockets() { b.door.CheckSockets() }
 
 // decide asks the policy.

@@ -22,7 +22,8 @@ import (
 // of its lifetime.
 const ticketMargin = time.Minute
 
-// waitingInterval is how often a caller with `more` is told what the broker waits for.
+// waitingInterval is how often a caller with `more` gets a report of what the broker
+// waits for.
 const waitingInterval = time.Second
 
 // getCredential answers one run of the plugin.
@@ -72,21 +73,21 @@ func (r *request) answer(ctx context.Context, call *varlink.Call) (brokerwire.Cr
 	defer pulse.Stop()
 	known := ""
 	for {
-		said := known
+		reported := known
 		select {
 		case got := <-done:
 			return got.credential, got.err
 		case known = <-r.progress:
-			said = known
+			reported = known
 		case <-pulse.C:
-			if said == "" {
-				said = r.waiting()
+			if reported == "" {
+				reported = r.waiting()
 			}
 		}
 		if !call.More() {
 			continue
 		}
-		if err := call.Continue(brokerwire.GetCredentialReply{Waiting: said}); err != nil {
+		if err := call.Continue(brokerwire.GetCredentialReply{Waiting: reported}); err != nil {
 			return brokerwire.Credential{}, errors.Join(context.Canceled, err)
 		}
 	}

@@ -62,7 +62,7 @@ func (r *readyKeys) clear() {
 }
 
 // ready makes sure that the proxy listens, where the caller is to use it, and that
-// the profile's key can sign now: the user hears of an obstacle here, and not from a
+// the profile's key can sign now: the user learns of an obstacle here, and not from a
 // failed connection. For a locked key, the user is asked for the PIN.
 func (r *request) ready(ctx context.Context, prof *profile.Profile) error {
 	b := r.broker

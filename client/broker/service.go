@@ -152,7 +152,7 @@ func (b *Broker) getMetrics(_ context.Context, caller *peer.Peer, _ *brokerwire.
 	return &brokerwire.GetMetricsReply{Metrics: redactProfiles(b.registry.Snapshot(), known)}, nil
 }
 
-// mayAsk rejects a caller whom the policy does not let ask for the broker's state.
+// mayAsk rejects a caller that the policy does not allow to see the broker's state.
 func (b *Broker) mayAsk(caller *peer.Peer) error {
 	if b.decide(caller.Identity, policy.Status, "") {
 		return nil

@@ -50,7 +50,7 @@ func (b *Broker) getStatus(ctx context.Context, caller *peer.Peer, _ *brokerwire
 	return reply, nil
 }
 
-const fixFile = "mend the file, or write it anew with `holdfast kubeconfig add`"
+const fixFile = "repair the file, or write it again with `holdfast kubeconfig add`"
 
 func (b *Broker) wireProfile(p *profile.Profile, flaw error, shared proxyState, agent *keyCheck) brokerwire.Profile {
 	connections, signatures := b.issued.pools.Counts(p.Name)
@@ -102,7 +102,7 @@ func (b *Broker) notices(shared proxyState, broken error) []brokerwire.Notice {
 		add("the previous profiles stay in use", "profiles: %v", broken)
 	}
 	if err := b.policy.reloadError(); err != nil {
-		add("mend it and reload the broker (SIGHUP)", "the previous policy stays in force: %v", err)
+		add("repair it and reload the broker (SIGHUP)", "the previous policy stays in force: %v", err)
 	}
 	if b.policy.Load().AcceptRacyUnits {
 		add("leave it out on Linux 6.5 and later", "the policy accepts units that the kernel cannot tell for certain (accept-racy-units)")

@@ -31,7 +31,7 @@ func TestTouches(t *testing.T) {
 	}
 }
 
-// Keys that take a person each time get a connection for each request.
+// Keys that take a user each time get a connection for each request.
 func TestAlone(t *testing.T) {
 	place := func(touch string) *agentwire.Place { return &agentwire.Place{TouchPolicy: touch} }
 	confirm := func(when string) *agentwire.Confirm { return &agentwire.Confirm{When: when} }

@@ -1,6 +1,6 @@
 // Package clienttest is a stand-in for the agent in tests of its clients: it
 // speaks the agent's wire on a socket of its own, with keys in memory, and fails
-// when it is told to. Start at [Start].
+// when a test tells it to. Start at [Start].
 //
 // It decides nothing and protects nothing. What an agent really does is tested
 // with the real one.
@@ -23,9 +23,9 @@ import (
 	"holdfast/internal/varlink"
 )
 
-// Agent is a stand-in for an agent. Status, Policy, Records, Metrics and Cards are
-// what it answers with and may be set before the first call, as may Person: that
-// somebody is there whom it can ask for a PIN.
+// Agent is a stand-in for an agent. It answers with Status, Policy, Records, Metrics
+// and Cards, which may be set before the first call. With Person set, it answers as an
+// agent that can prompt a user for a PIN.
 type Agent struct {
 	Socket  string
 	Status  agentwire.GetStatusReply
@@ -42,7 +42,7 @@ type Agent struct {
 	sealed   map[string]sealed        // by name
 	failures map[string]error         // by method
 	lose     map[string]int           // replies to lose, by method
-	held     map[string]chan struct{} // closed when calls of the method may go on
+	held     map[string]chan struct{} // closed when calls of the method may continue
 	watchers map[chan agentwire.WatchReply]bool
 	calls    []Call
 	listener net.Listener
@@ -189,8 +189,8 @@ func (a *Agent) arrived(ctx context.Context, c Call) error {
 	}
 }
 
-// Hold makes calls of method wait until release is called, as if a device or a
-// person took their time.
+// Hold makes calls of method wait until release is called, like a slow device or a
+// user who does not answer.
 func (a *Agent) Hold(method string) (release func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

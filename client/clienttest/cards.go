@@ -27,7 +27,7 @@ func NewCard(serial uint32) agentwire.Card {
 	}
 }
 
-// NewFactoryCard returns a card as it is sold.
+// NewFactoryCard returns a new card, with the factory's PIN, PUK and management key.
 func NewFactoryCard(serial uint32) agentwire.Card {
 	c, yes := NewCard(serial), true
 	c.DefaultPIN, c.DefaultPUK, c.DefaultManagement, c.ProtectedManagement = &yes, &yes, &yes, false
@@ -60,7 +60,7 @@ func (a *Agent) setUpCard(p agentwire.SetUpCardParameters) (agentwire.Empty, err
 	return agentwire.Empty{}, err
 }
 
-// changeCard changes a secret, whose value so far must be present.
+// changeCard changes a secret whose current value is present.
 func (a *Agent) changeCard(p agentwire.ChangeCardParameters, present string) (agentwire.Empty, error) {
 	_, err := a.card(p.Card)
 	if err == nil && string(p.Old) != present {

@@ -12,7 +12,7 @@ import (
 	"holdfast/internal/varlink"
 )
 
-// PIN is the one that unlocks every key of the stand-in.
+// PIN unlocks every key of the stand-in.
 const PIN = "2468"
 
 func (a *Agent) service() *varlink.Service {
@@ -133,7 +133,7 @@ func (a *Agent) unlock(p agentwire.UnlockKeyParameters) (agentwire.UnlockKeyRepl
 		return agentwire.UnlockKeyReply{}, err
 	}
 	if asked := len(p.PIN) == 0; asked && !a.Person {
-		return agentwire.UnlockKeyReply{}, &fault.Error{Kind: fault.PINRequired, Message: "there is nobody to ask for the PIN", Next: fault.Next{Do: fault.Unlock}}
+		return agentwire.UnlockKeyReply{}, &fault.Error{Kind: fault.PINRequired, Message: "no prompt for the PIN can be shown", Next: fault.Next{Do: fault.Unlock}}
 	} else if !asked && string(p.PIN) != PIN {
 		return agentwire.UnlockKeyReply{}, errWrongPIN
 	}

@@ -32,7 +32,7 @@ func (a *Agent) watch(ctx context.Context, call *varlink.Call) error {
 	}
 }
 
-// Announce tells everybody who watches of a change, and returns how many do.
+// Announce sends a change to every watcher, and returns how many there are.
 func (a *Agent) Announce(change agentwire.WatchReply) int {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -2,10 +2,10 @@
 // one with [Request.Enroll], later ones with [Renewal.Now], and those that are due
 // with [Run.Do]. [Planned] says when a certificate is due.
 //
-// It prints nothing and asks nothing: what a person has to hear or do goes through
-// the functions in [Request], [Options] and [Run]. Each new certificate is tried out
+// It prints nothing and asks nothing: messages to the user go through the functions in
+// [Request], [Options] and [Run]. Each new certificate is tried out
 // before a key gets it, so a failure leaves the key with the certificate that it has.
-// What signs in the first time stays in memory.
+// The credential of the first sign-in stays in memory.
 package enroll
 
 import (
@@ -71,8 +71,8 @@ func failure(err error, hint string) error {
 }
 
 // Enroll gets the certificate, gives it to the key, and writes the profile. Nothing
-// is written, created or sent before the request is known to fit the profile that is
-// there.
+// is written, created or sent before the request is known to fit the existing
+// profile.
 func (r *Request) Enroll(ctx context.Context, agent *client.Client) (*Enrollment, error) {
 	p, err := r.prepare()
 	if err != nil {
@@ -120,8 +120,8 @@ func (r *Request) Enroll(ctx context.Context, agent *client.Client) (*Enrollment
 	return &Enrollment{Profile: p, Key: k.Info().Name, Context: r.Source.Context, Issued: *issued}, nil
 }
 
-// prepare returns the profile to write: the one that is there, or a new one with the
-// source's cluster.
+// prepare returns the profile to write: the existing one, or a new one with the source's
+// cluster.
 func (r *Request) prepare() (*profile.Profile, error) {
 	p, err := Find(r.Directory, r.Profile)
 	if err != nil {
@@ -145,7 +145,7 @@ func (r *Request) prepare() (*profile.Profile, error) {
 	case r.Key != "" && r.Key != p.Key:
 		return nil, mistake("name another profile, or leave --key out", "profile %s is for key %s, not for %s", p.Name, p.Key, r.Key)
 	case cluster != nil && cluster.Server != p.Cluster.Server:
-		// What signs in to one cluster must not be sent to another.
+		// A credential for one cluster must not be sent to another.
 		return nil, mistake("name another profile, or a context of the same cluster",
 			"profile %s is for %s, not for %s", p.Name, p.Cluster.Server, cluster.Server)
 	}

@@ -40,7 +40,7 @@ type order struct {
 	subject  x509.CertificateRequest // its subject alone
 	signer   string
 	lifetime time.Duration
-	profile  string // part of the request's name, for whoever approves it
+	profile  string // part of the request's name, for its approver
 	present  []byte // the certificate to replace, DER; empty when there is none
 	fresh    bool   // make another request when an earlier one was denied or has failed
 	waiting  func(request, signer string)
@@ -129,7 +129,7 @@ func leafOf(k *client.Key) []byte {
 	return nil
 }
 
-// proveTime is how long the first use of a certificate may take; a person may
+// proveTime is how long the first use of a certificate may take; a user may
 // have to touch the device.
 const proveTime = 2 * time.Minute
 
@@ -175,7 +175,7 @@ func (o *order) explain(err error) error {
 	case errors.As(err, &pending) && pending.Approved:
 		hint = "does a controller sign for " + o.signer + "? kube-controller-manager does for Kubernetes' own signers"
 	case errors.As(err, &pending):
-		hint = "kubectl certificate approve " + pending.Name + " approves it, run by a user who may; then try again, or wait longer with --timeout"
+		hint = "kubectl certificate approve " + pending.Name + " approves it, run by a user with the right to approve; then try again, or wait longer with --timeout"
 	case errors.As(err, &decided):
 		hint = "kubectl describe csr " + decided.Name + " shows it; ask the people who decide on requests of " + o.signer
 	case errors.As(err, &unfit):
@@ -183,7 +183,7 @@ func (o *order) explain(err error) error {
 	case errors.As(err, &status):
 		hint = o.rejectionHint(status)
 	case errors.As(err, new(x509.UnknownAuthorityError)), errors.As(err, new(x509.HostnameError)), errors.As(err, new(x509.CertificateInvalidError)):
-		hint = "the server is not the one that the CA and the name stand for; nothing was sent to it"
+		hint = "the server's certificate does not match the CA and the name; nothing was sent to it"
 	}
 	return &fault.Error{Kind: kind, Message: err.Error(), Hint: hint}
 }

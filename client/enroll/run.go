@@ -10,7 +10,7 @@ import (
 // the new certificate are: a signer whose clock is wrong must not be asked in a loop.
 const restTime = time.Minute
 
-// retryAfter is the time until a run that goes on retries a failed renewal.
+// retryAfter is the time until a run that is still waiting retries a failed renewal.
 const retryAfter = 5 * time.Minute
 
 // step is how often a run looks at the clock while it waits: timers stand still
@@ -40,9 +40,9 @@ type finished struct {
 	err     error
 }
 
-// Do renews what is due, and goes on until nothing is in flight and nothing is
-// planned as soon as Within says. It returns the number of failures, and an error
-// only when ctx was cancelled.
+// Do renews the certificates that are due, and returns when nothing is in flight and no
+// renewal is planned within Within. It returns the number of failures, and an error only
+// when ctx was cancelled.
 func (d *Run) Do(ctx context.Context) (failures int, err error) {
 	d.done = make(chan finished)
 	for {

@@ -89,7 +89,7 @@ func (s *Source) usable(cluster *kubeconfig.Cluster, user *kubeconfig.AuthInfo) 
 // ownPlugin is the program by which kubeconfigs sign in with the agent's keys.
 const ownPlugin = "holdfast-exec-plugin"
 
-// signIn returns what signs in. It stays in memory.
+// signIn returns the credential that signs in. It stays in memory.
 func (s *Source) signIn(ctx context.Context, cluster *signin.Cluster) (signin.Auth, error) {
 	if s.Token != "" {
 		return signin.Auth{Token: s.Token}, nil

@@ -99,19 +99,19 @@ func parameters(o options, r execcredential.Request) brokerwire.GetCredentialPar
 	return p
 }
 
-// ask makes one call. It tells the user once what the broker waits for.
+// ask makes one call. It shows the user once what the broker waits for.
 func (b *broker) ask(ctx context.Context, conn *varlink.Conn, p brokerwire.GetCredentialParameters, limit *deadline) (*brokerwire.Credential, error) {
 	var got *brokerwire.Credential
-	said := ""
+	shown := ""
 	err := conn.CallMore(ctx, brokerwire.GetCredential, p, func(reply json.RawMessage, _ bool) error {
 		var r brokerwire.GetCredentialReply
 		if err := json.Unmarshal(reply, &r); err != nil {
 			return errors.New("the broker's answer cannot be understood")
 		}
 		got = r.Credential
-		if got == nil && r.Waiting != "" && r.Waiting != said {
-			said = r.Waiting
-			fmt.Fprintf(b.stderr, "holdfast: waiting: %s\n", printable.Line(said))
+		if got == nil && r.Waiting != "" && r.Waiting != shown {
+			shown = r.Waiting
+			fmt.Fprintf(b.stderr, "holdfast: waiting: %s\n", printable.Line(shown))
 			limit.extend(waitingTimeout)
 		}
 		return nil

@@ -52,7 +52,7 @@ func explain(err error) error {
 // that the broker does not serve, and the given hint otherwise.
 func withoutSudo(hint string) string {
 	if by := os.Getenv("SUDO_UID"); by != "" && by != strconv.Itoa(os.Getuid()) {
-		return "run kubectl without sudo: the broker of uid " + by + " serves nobody else"
+		return "run kubectl without sudo: the broker of uid " + by + " serves only that user"
 	}
 	return hint
 }
@@ -64,7 +64,7 @@ func fromBroker(e *varlink.Error) error {
 		fault.Parameters
 		Parameter string // of an error of varlink's own
 	}
-	_ = json.Unmarshal(e.Parameters, &p) // what is missing from the parameters is missing from the text
+	_ = json.Unmarshal(e.Parameters, &p) // a missing member is missing from the text
 	if p.Message == "" || !strings.HasPrefix(e.Name, brokerwire.Interface+".") {
 		return &failure{
 			exitFailed, fmt.Sprintf("the broker answered %.80q %.80q", e.Name, p.Parameter),

@@ -39,7 +39,7 @@ const (
 	exitUsage       = 2
 	exitUnreachable = 3 // no broker answers, or the broker finds no agent
 	exitDenied      = 4 // the policy denies it, or the kubeconfig is about another cluster
-	exitPerson      = 5 // a person is needed: PIN, touch, confirmation
+	exitPerson      = 5 // a user has to act: PIN, touch, confirmation
 )
 
 // version is set by the build: -ldflags "-X main.version=v0.1.0".

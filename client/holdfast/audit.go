@@ -134,7 +134,7 @@ func (a *app) auditVerify() *cobra.Command {
 		Use: "verify", Short: "check that the log is as the agent wrote it",
 		Long: `Walks the log's chain of hashes and compares its end with the anchor, the file
 beside it whose name ends in .anchor. Keep a copy of the head elsewhere: only a copy
-shows that both files were written anew.`,
+shows that both files were replaced.`,
 		Example: indent("holdfast audit verify"),
 		Args:    arguments(),
 		RunE: a.action(func(ctx context.Context, _ []string) error {

@@ -144,7 +144,7 @@ func (f *findings) policy(source string) {
 		return
 	}
 	if _, err := readPolicy(source); err != nil && !errors.Is(err, os.ErrPermission) {
-		f.bad("policy", strings.ReplaceAll(explain(err).message, "\n", "; "), "correct the file, then reload the agent; it goes on with what it read before")
+		f.bad("policy", strings.ReplaceAll(explain(err).message, "\n", "; "), "correct the file, then reload the agent; it keeps using the version that it read before")
 		return
 	}
 	f.ok("policy", "%s", source)

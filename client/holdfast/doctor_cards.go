@@ -115,8 +115,8 @@ func (f *findings) card(m machine, card agentwire.Card) {
 		f.bad(subject, fmt.Sprintf("it is %s: %s", card.State, card.Reason), cmp.Or(card.Hint, "take it out and put it in again"))
 	}
 	for _, n := range gathered(card.Notes) {
-		said := n.Message == card.Reason || pinSpent(card) && does(n.Next, fault.Unblock)
-		if !said {
+		known := n.Message == card.Reason || pinSpent(card) && does(n.Next, fault.Unblock)
+		if !known {
 			f.note(subject, n.Message, n.Hint)
 		}
 	}

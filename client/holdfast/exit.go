@@ -20,8 +20,8 @@ const (
 	exitFailed      = 1
 	exitUsage       = 2
 	exitUnreachable = 3 // there is no agent to ask
-	exitDenied      = 4 // policy says no
-	exitPerson      = 5 // a person is needed: PIN, touch, confirmation
+	exitDenied      = 4 // the policy denies it
+	exitPerson      = 5 // a user has to act: PIN, touch, confirmation
 )
 
 // A problem is an error of the tool itself: one fact, one hint and its exit code.
@@ -46,7 +46,7 @@ func failf(hint, format string, args ...any) error {
 	return problemf(exitFailed, hint, format, args...)
 }
 
-// personf returns the failure of a command that needs a person.
+// personf returns the failure of a command that needs a user's PIN, touch or confirmation.
 func personf(hint, format string, args ...any) error {
 	return problemf(exitPerson, hint, format, args...)
 }
@@ -56,7 +56,7 @@ func usagef(hint, format string, args ...any) error {
 	return problemf(exitUsage, hint, format, args...)
 }
 
-// answered is how a command ends whose answer, on stdout already, is no.
+// answered is the end of a command that has printed the answer no on stdout.
 type answered struct{ code int }
 
 func (answered) Error() string { return "the answer is no" }
@@ -70,7 +70,7 @@ func usage(cmd *cobra.Command, err error) error {
 	return usagef(cmd.CommandPath()+" --help shows how it is used", "%w", err)
 }
 
-// usageError is for arguments that only the command itself can judge.
+// usageError is for arguments that only the command itself can check.
 func usageError(err error) error {
 	if err == nil {
 		return nil
@@ -100,7 +100,7 @@ func (a *app) report(err error) int {
 }
 
 // tell writes text to stderr with its kind on each line: a file with several mistakes
-// has one on each line, and no text of another party passes for a line of its own.
+// has one on each line, and text of another party cannot imitate a line of the tool.
 func (a *app) tell(what, text string) {
 	for line := range strings.SplitSeq(text, "\n") {
 		fmt.Fprintf(a.stderr, "holdfast: %s: %s\n", what, printable(line))

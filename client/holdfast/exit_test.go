@@ -14,7 +14,7 @@ import (
 	"holdfast/internal/fault"
 )
 
-// Every kind of failure has its exit code, and the person sees fact and hint.
+// Every kind of failure has its exit code, and the user sees fact and hint.
 func TestExitCodes(t *testing.T) {
 	want := map[fault.Kind]int{
 		fault.Denied: 4, fault.PINRequired: 5, fault.PINBlocked: 5, fault.TouchTimeout: 5, fault.ConfirmationRequired: 5,

@@ -77,10 +77,10 @@ func algorithmOf(k agentwire.Key) string {
 	return k.Algorithm
 }
 
-func ownerOf(k agentwire.Key) string { return person(k.Owner.User, k.Owner.UID) }
+func ownerOf(k agentwire.Key) string { return userName(k.Owner.User, k.Owner.UID) }
 
-// person shows a user by name, and by uid alone where there is none.
-func person(user string, uid uint32) string {
+// userName shows a user by name, and by uid alone where there is none.
+func userName(user string, uid uint32) string {
 	if user == "" {
 		return fmt.Sprintf("uid %d", uid)
 	}

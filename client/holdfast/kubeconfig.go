@@ -41,8 +41,8 @@ func (a *app) kubeconfigCommands() *cobra.Command {
 		a.kubeconfigAdd(), a.kubeconfigList(), a.kubeconfigRemove(), a.kubeconfigCheck())
 }
 
-// completing is a list of names for the shell, found without a word to the
-// person: who completes a line has no use for an error.
+// completing is a list of names for the shell. It reports no errors: a completion has
+// no place to show them.
 type completing func(o *kubeOptions) []string
 
 func contextNames(o *kubeOptions) []string {

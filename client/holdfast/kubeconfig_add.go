@@ -74,7 +74,7 @@ of its own, with nothing else in it.`,
 	f.BoolVar(&o.use, "use", false, "make it the current context")
 	f.StringVar(&o.port, "dedicated-port", "", "give the profile a `PORT` of its own on this machine, for clients that ignore tls-server-name")
 	f.Lookup("dedicated-port").NoOptDefVal = autoPort
-	f.BoolVar(&o.noPool, "no-pool", false, "mode proxy: sign in anew, with a signature, for each request")
+	f.BoolVar(&o.noPool, "no-pool", false, "mode proxy: sign in again, with a signature, for each request")
 	f.StringVar(&o.namespace, "namespace", "", "mode token: the service account's `NAMESPACE`")
 	f.StringVar(&o.serviceAccount, "service-account", "", "mode token: the `NAME` of the service account")
 	f.StringArrayVar(&o.audiences, "audience", nil, "mode token: an `AUDIENCE`; may be given several times (default the API server's)")

@@ -197,7 +197,7 @@ func (i *inspection) compare(subject string, c, want *kubeconfig.Cluster, hint s
 	case err != nil:
 		i.bad(subject, err.Error(), hint)
 	case strings.TrimSpace(string(authority)) != strings.TrimSpace(string(want.CertificateAuthorityData)):
-		i.bad(subject, "its certificate-authority is not the one that answers there", hint)
+		i.bad(subject, "its certificate-authority is not the one that the broker presents", hint)
 	}
 	if c.ProxyURL != want.ProxyURL {
 		i.bad(subject, "its proxy-url is not the profile's", hint)

@@ -33,7 +33,7 @@ func (o *addOptions) cluster(config *kubeconfig.Config) (*kubeconfig.Cluster, er
 	switch {
 	case cluster.InsecureSkipTLSVerify:
 		return nil, failf("get the cluster's CA, then "+embed+" --insecure-skip-tls-verify=false",
-			"cluster %q has insecure-skip-tls-verify: anybody could stand between the key and the cluster", c.Cluster)
+			"cluster %q has insecure-skip-tls-verify: an attacker could stand between the key and the cluster", c.Cluster)
 	case len(cluster.CertificateAuthorityData) == 0 && cluster.CertificateAuthority == "":
 		return nil, failf(embed+" gives it one", "cluster %q has no certificate-authority: the broker trusts no other CA in its place", c.Cluster)
 	}
@@ -89,12 +89,12 @@ func (a *app) noteApproval(ctx context.Context, p *profile.Profile) {
 	}
 	c, err := a.dialFor(ctx, a.timeouts.state)
 	if err != nil {
-		return // checkKey has said so
+		return // checkKey has reported it
 	}
 	defer c.Close()
 	key, err := c.Current(ctx, p.Key)
 	if err != nil {
-		return // the broker's status says so
+		return // the broker's status reports it
 	}
 	leaf, err := x509.ParseCertificate(key.Info().Chain[0])
 	if err == nil && !profile.Node(leaf.Subject.CommonName) {

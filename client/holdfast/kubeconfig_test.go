@@ -91,7 +91,7 @@ type here struct {
 	ca       []byte // the cluster's
 }
 
-// kubeText is a person's kubeconfig, with a context for each thing that can be
+// kubeText is a user's kubeconfig, with a context for each thing that can be
 // wrong with one.
 func kubeText() string {
 	return `# mine

@@ -25,7 +25,7 @@ func editFile(ctx context.Context, path string, change func([]byte) ([]byte, err
 	case errors.Is(err, edit.ErrLocked):
 		return failf("wait for it, or remove "+path+".lock when the program that made it has ended", "%w", err)
 	case errors.Is(err, edit.ErrLayout):
-		return failf("kubectl config view --raw --flatten writes it anew, without comments, into another file: use that one with --kubeconfig",
+		return failf("kubectl config view --raw --flatten writes it again, without comments; save that to another file and name it with --kubeconfig",
 			"%w", err)
 	}
 	return err

@@ -1,4 +1,4 @@
-// Command holdfast is the person's tool: it makes keys in the TPM or on a card
+// Command holdfast is the user's tool: it makes keys in the TPM or on a card
 // through an agent, gets certificates for them, tries them out, sets cards up, and
 // explains what an agent, a device or a policy is doing.
 //
@@ -8,7 +8,7 @@
 //
 // The command holds no key and no secret but PINs and the like on their way to the
 // agent, which come from a terminal or a file descriptor, never from its arguments or
-// its environment. What it may do is the agent's decision.
+// its environment. The agent decides what it may do.
 package main
 
 import (

@@ -30,7 +30,7 @@ text. When one of the two does not run, it prints those of the other; the metric
 holdfast_up says which answered.
 
 --textfile writes a file for the textfile collector of node_exporter instead, in
-the text format of Prometheus: whole or not at all, readable by everybody, its
+the text format of Prometheus: whole or not at all, readable by every user, its
 name ending in .prom. Run it from a timer.`,
 		Example: indent("holdfast metrics --textfile /var/lib/node_exporter/textfile/holdfast.prom"),
 		Args:    arguments(),

@@ -15,9 +15,8 @@ import (
 // answers included.
 const maxAnswers = 5
 
-// withPIN has use try the PIN of a key. A person is asked only when the PIN can be
-// of use, and again after one that is malformed or wrong; a PIN from a descriptor is
-// tried once.
+// withPIN calls use with the PIN of a key. It asks the user only when a PIN can work,
+// and again after one that is malformed or wrong. It tries a PIN from a descriptor once.
 func (a *app) withPIN(ctx context.Context, c *client.Client, source *secretSource, k agentwire.Key, use func(pin []byte) error) error {
 	if source.given() {
 		_, err := a.tryPIN(ctx, source, k, "", use)

@@ -139,7 +139,7 @@ func consequence(card agentwire.Card) string {
 	case card.DefaultManagement != nil && *card.DefaultManagement:
 		return "Programs that use the factory's management key can no longer make keys on it; ykman asks for the PIN instead."
 	case card.ProtectedManagement:
-		return "ykman goes on as before: the management key is on the card already, and it asks for the PIN."
+		return "ykman works as before: the management key is on the card already, and ykman asks for the PIN."
 	}
 	return "Programs that use its present management key can no longer make keys on it; ykman asks for the PIN instead."
 }

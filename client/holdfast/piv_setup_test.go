@@ -84,7 +84,7 @@ func TestSetUpAgain(t *testing.T) {
 	p.answer(t, append(old, fresh...)...)
 	got := p.command(t, agent.Socket).run("piv", "setup", "--generate-puk")
 	got.want(t, 0, "PUK of card 7: ", "card 7 has a new PIN")
-	if !strings.Contains(got.stderr, "PUK             set before  a random one, which is printed once\n") || !strings.Contains(got.stderr, "ykman goes on as before") {
+	if !strings.Contains(got.stderr, "PUK             set before  a random one, which is printed once\n") || !strings.Contains(got.stderr, "ykman works as before") {
 		t.Errorf("got %q", got.stderr)
 	}
 	sent := setUpSent(t, agent)
@@ -103,7 +103,7 @@ func TestSetUpAgain(t *testing.T) {
 	}
 }
 
-// A card that cannot tell what is the factory's: the person can, by entering nothing.
+// A card that cannot tell what is the factory's: the user can, by entering nothing.
 func TestSetUpUnknown(t *testing.T) {
 	card := clienttest.NewCard(7)
 	card.DefaultPIN, card.DefaultPUK, card.DefaultManagement, card.ProtectedManagement = nil, nil, nil, false

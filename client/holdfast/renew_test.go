@@ -259,7 +259,7 @@ func TestRenewDueRests(t *testing.T) {
 }
 
 // A renewal that waits for its approval is asked for once, however often the
-// timer runs; one that was denied stays denied, until a person tries again.
+// timer runs; one that was denied stays denied, until a user tries again.
 func TestRenewDueAsksOnce(t *testing.T) {
 	c := withCluster(t)
 	c.enroll(t, "prod", -71*time.Minute, 29*time.Minute)

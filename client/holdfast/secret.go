@@ -50,7 +50,7 @@ func (s *secretSource) readAny(ctx context.Context, a *app, prompt, again string
 	}
 	tty, err := a.terminal()
 	if err != nil {
-		return nil, s.nobody(err)
+		return nil, s.cannotAsk(err)
 	}
 	defer tty.Close()
 	secret, err := askHidden(ctx, tty, prompt)
@@ -65,8 +65,8 @@ func (s *secretSource) readAny(ctx context.Context, a *app, prompt, again string
 	return secret, err
 }
 
-// nobody returns the error for a secret that cannot be asked for.
-func (s *secretSource) nobody(err error) error {
+// cannotAsk returns the error for a secret that cannot be asked for.
+func (s *secretSource) cannotAsk(err error) error {
 	hint := "run it in a terminal"
 	if s.option != "" {
 		hint += fmt.Sprintf(", or hand it over with --%s 3 3<FILE", s.option)

@@ -63,7 +63,7 @@ func (m machine) statusRows(socket string, s agentwire.GetStatusReply) [][]strin
 }
 
 func callerOf(c agentwire.Caller) string {
-	text := fmt.Sprintf("%s, process %d", person(c.User, c.UID), c.PID)
+	text := fmt.Sprintf("%s, process %d", userName(c.User, c.UID), c.PID)
 	if c.User != "" {
 		text = fmt.Sprintf("%s (uid %d), process %d", c.User, c.UID, c.PID)
 	}

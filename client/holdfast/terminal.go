@@ -48,7 +48,7 @@ func ask(ctx context.Context, tty *os.File, prompt string) ([]byte, error) {
 }
 
 // confirm asks a yes-or-no question on the terminal. Without a terminal the exit code
-// says that a person is needed.
+// says that a user has to act.
 func (a *app) confirm(ctx context.Context, question, hint string) error {
 	tty, err := a.terminal()
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 	"holdfast/internal/keys"
 )
 
-// pty is a terminal and the person in front of it.
+// pty is a terminal and the user in front of it.
 type pty struct {
 	path   string
 	person *os.File // what the person types and sees
@@ -72,7 +72,7 @@ func (p *pty) command(t *testing.T, socket string) command {
 	return command{socket: socket, terminal: func() (*os.File, error) { return p.open(t), nil }}
 }
 
-// waitFor waits until the person has seen text.
+// waitFor waits until the user has seen text.
 func (p *pty) waitFor(t *testing.T, text string) {
 	t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); !strings.Contains(p.seen.String(), text); {
@@ -168,7 +168,7 @@ func (p *pty) waitForPrompt(tty *os.File) {
 	}
 }
 
-// Making an RSA key takes long, and the person sees that it goes on.
+// Making an RSA key takes long, and the user sees that it goes on.
 func TestAlive(t *testing.T) {
 	agent := clienttest.Start(t)
 	p := openPTY(t)

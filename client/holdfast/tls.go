@@ -22,7 +22,7 @@ type connectOptions struct {
 	key, ca, serverName string
 }
 
-// Bounds of `tls connect`. A handshake may wait for a person at the device.
+// Bounds of `tls connect`. A handshake may wait for a user at the device.
 const (
 	dialTime      = 15 * time.Second
 	handshakeTime = 90 * time.Second

@@ -11,7 +11,7 @@ import (
 
 const touchNote = "holdfast: note: touch card 7: key alice waits for it, for at most 15 s\n"
 
-// waitsForTouch runs a command whose call of method waits until the person has been
+// waitsForTouch runs a command whose call of method waits until the user has been
 // told to touch the card.
 func waitsForTouch(t *testing.T, agent *clienttest.Agent, method string, announced bool, run func(c command, stderr *synced) int) {
 	t.Helper()

@@ -41,7 +41,7 @@ session's desktop or terminal.`,
 	return cmd
 }
 
-// unlock gets the PIN of a key from the person, or lets the agent do so.
+// unlock gets the PIN of a key from the user, or lets the agent do so.
 func (a *app) unlock(ctx context.Context, c *client.Client, o *unlockOptions, name string) error {
 	unlock := func(pin []byte) error {
 		reply, err := c.Unlock(ctx, agentwire.UnlockKeyParameters{Name: name, PIN: pin, Seconds: o.seconds})

@@ -65,7 +65,7 @@ func TestUnlockPINDescriptor(t *testing.T) {
 func TestUnlockWithoutTerminal(t *testing.T) {
 	agent, c := withLockedAlice(t)
 	c.run("unlock", "alice", "--pinentry").want(t, 5, "hint: run it in a terminal and without --pinentry, or hand")
-	c.run("unlock", "alice").want(t, 5, "nobody to ask for the PIN", "hint: run it in a terminal, or hand the PIN over with --pin-fd 3 3<FILE\n")
+	c.run("unlock", "alice").want(t, 5, "no prompt for the PIN can be shown", "hint: run it in a terminal, or hand the PIN over with --pin-fd 3 3<FILE\n")
 	agent.Person = true
 	c.run("unlock", "alice", "--seconds", "60").want(t, 0, "alice is unlocked until")
 	p := openPTY(t)

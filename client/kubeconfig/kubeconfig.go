@@ -139,8 +139,8 @@ func (c *Cluster) Authority() ([]byte, error) {
 }
 
 // Static names the words of a user's credentials that make client-go skip exec
-// without a word (rest.Config.UpdateTransportConfig), in the order
-// in which they are looked at. It is empty when exec is run.
+// without a message (rest.Config.UpdateTransportConfig), in the order in which they
+// are looked at. It is empty when exec is run.
 func (a *AuthInfo) Static() []string {
 	var words []string
 	for _, w := range []struct {

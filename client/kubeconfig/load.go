@@ -134,7 +134,7 @@ func located(name string, err error) error {
 			return fmt.Errorf("%s:%s: %s", name, found[1], text)
 		}
 	}
-	if rest, yes := strings.CutPrefix(text, "line "); yes {
+	if rest, ok := strings.CutPrefix(text, "line "); ok {
 		return fmt.Errorf("%s:%s", name, rest)
 	}
 	return fmt.Errorf("%s: %s", name, text)

@@ -43,9 +43,10 @@ func Directory(system bool) string {
 // errNoDirectory is the error for an empty directory name, see [Directory].
 var errNoDirectory = errors.New("profiles: neither XDG_CONFIG_HOME nor HOME says where they are")
 
-// Load reads every profile in a directory. A missing directory has none. It returns the faults of invalid profiles by name: each
-// line is "file:line: fault", or says that the file or directory is not safe
-// because another user than root and this one could have written it. It ignores files
+// Load reads every profile in a directory. A missing directory has none. It returns the
+// faults of invalid profiles by name: each line is "file:line: fault", or says that the
+// file or directory is not safe because a user other than root and this one could have
+// written it. It ignores files
 // that do not end in .yaml or start with a dot. A port that two profiles have is a
 // fault of both.
 func Load(dir string) (profiles map[string]*Profile, faults map[string]error, err error) {
@@ -63,8 +64,8 @@ func Load(dir string) (profiles map[string]*Profile, faults map[string]error, er
 		return nil, nil, err
 	}
 	for _, e := range entries {
-		name, yes := strings.CutSuffix(e.Name(), extension)
-		if !yes || strings.HasPrefix(name, ".") {
+		name, ok := strings.CutSuffix(e.Name(), extension)
+		if !ok || strings.HasPrefix(name, ".") {
 			continue
 		}
 		if p, err := load(filepath.Join(dir, e.Name()), name); err != nil {
@@ -112,7 +113,7 @@ func load(path, name string) (*Profile, error) {
 
 // Write stores a profile in NAME.yaml, whole or not at all; it makes a
 // missing directory. It does not write a profile that [Profile.Check] rejects. Only
-// this user can read the file (0600), but in a directory of root's all who can read
+// this user can read the file (0600). In a directory of root's, every user that can read
 // the directory can read the file: the machine's broker is not root.
 func Write(dir string, p *Profile) error {
 	if dir == "" {
@@ -158,7 +159,7 @@ func marshal(p *Profile) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// shareAs makes a file of root's readable by all who can read its directory.
+// shareAs makes a file of root's readable by every user that can read its directory.
 func shareAs(f *os.File, dir string) error {
 	info, err := os.Stat(dir)
 	if err != nil {

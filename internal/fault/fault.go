@@ -62,7 +62,7 @@ type Error struct {
 	Err        error         // the cause, for logs on this side of the socket; may be nil
 }
 
-// Advice returns the next step as a person reads it: Hint, else Next in words. It
+// Advice returns the next step as a user reads it: Hint, else Next in words. It
 // is empty when there is none.
 func (e *Error) Advice() string { return cmp.Or(e.Hint, e.Next.String()) }
 

@@ -39,7 +39,7 @@ type Next struct {
 	Slot    string `json:"slot,omitempty"`
 }
 
-// String returns the step as a person reads it: the command to run where there is
+// String returns the step as a user reads it: the command to run where there is
 // one, with words in capitals for arguments that are unknown. It is empty for the
 // zero value.
 func (n Next) String() string {

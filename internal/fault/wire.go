@@ -8,7 +8,7 @@ import (
 // Parameters is the parameters of every error of our varlink interfaces.
 type Parameters struct {
 	Message      string `json:"message"`
-	Hint         string `json:"hint,omitempty"` // the next step as a person reads it
+	Hint         string `json:"hint,omitempty"` // the next step as a user reads it
 	Next         *Next  `json:"next,omitempty"` // the same for programs, where they act on it
 	RetryAfterMS int64  `json:"retryAfterMS,omitempty"`
 }

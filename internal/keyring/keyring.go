@@ -1,5 +1,5 @@
 // Package keyring keeps small secrets in the desktop's keyring: the Secret Service
-// on the person's session bus, which gnome-keyring, KWallet and KeePassXC provide.
+// on the user's session bus, which gnome-keyring, KWallet and KeePassXC provide.
 //
 // Start at [New]. go-keyring does the work, behind a guard: every call has a
 // deadline, a call that hangs blocks no other caller, and a locked keyring is an
@@ -26,7 +26,7 @@ import (
 var (
 	// ErrNotFound: the keyring is unlocked, and has no such secret.
 	ErrNotFound = errors.New("the keyring has no such secret")
-	// ErrLocked: a person has to unlock the keyring first.
+	// ErrLocked: a user has to unlock the keyring first.
 	ErrLocked = errors.New("the keyring is locked")
 	// ErrNoService: there is no session bus, no Secret Service on it, or no default
 	// keyring in it.

@@ -115,7 +115,7 @@ func TestNonsense(t *testing.T) {
 	}
 }
 
-// One that wants to ask a person, although it was unlocked, is waited for no longer
+// One that wants to ask a user, although it was unlocked, is waited for no longer
 // than the deadline, and leaves nothing behind.
 func TestPromptWithoutAnAnswer(t *testing.T) {
 	s := &service{collections: proper, prompt: "/prompt"}

@@ -28,7 +28,7 @@ const (
 )
 
 // unlocked runs call if the keyring is unlocked. go-keyring itself would unlock it,
-// with a dialog if needed, and wait for the person without a timeout.
+// with a dialog if needed, and wait for the user without a timeout.
 func unlocked(ctx context.Context, name string, call func() ([]byte, error)) ([]byte, error) {
 	address := os.Getenv("DBUS_SESSION_BUS_ADDRESS")
 	if err := bus.Check(ctx, address, uint32(os.Geteuid())); err != nil {

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Terminal is one that a person sits at: a window of a tmux server that nobody
+// A Terminal is one that a user sits at: a window of a tmux server that nobody
 // else uses.
 type Terminal struct {
 	tb     TB

@@ -14,7 +14,7 @@ import (
 const readers = 2
 
 // touchTimeout is how long a card waits for a touch: less than a real one, and more
-// than the second after which a person is told.
+// than the second after which a user is told.
 const touchTimeout = 4 * time.Second
 
 // card puts a card into a reader, and takes it out again. An agent that is started

@@ -62,7 +62,7 @@ func (o Options) fromKeyring(ctx context.Context, kept state) ([]byte, error) {
 
 // keyringError is the error for a keyring that did not give back the key.
 func (o Options) keyringError(err error) error {
-	anew := "; if it is gone for good, remove " + filepath.Join(o.State, stateFile) + ": another key is made, and kubeconfigs have to be written again"
+	replace := "; if it is gone for good, remove " + filepath.Join(o.State, stateFile) + ": another key is made, and kubeconfigs have to be written again"
 	e := &fault.Error{
 		Kind: fault.DeviceFailed, Message: "the proxy's key is in the desktop's keyring, which did not give it back",
 		Hint: "the broker's log has the cause", Err: err,
@@ -73,10 +73,10 @@ func (o Options) keyringError(err error) error {
 		e.Hint = "unlock the keyring (log in to the desktop, or use its password manager), then try again"
 	case errors.Is(err, keyring.ErrNoService):
 		e.Kind, e.Message = fault.DeviceAbsent, "the proxy's key is in the desktop's keyring, and there is none now"
-		e.Hint = "log in to the desktop where the key was made, then try again" + anew
+		e.Hint = "log in to the desktop where the key was made, then try again" + replace
 	case errors.Is(err, keyring.ErrNotFound):
 		e.Kind, e.Message = fault.DeviceAbsent, "the proxy's key is in a desktop's keyring, and this one does not have it"
-		e.Hint = "log in to the desktop where the key was made, then try again" + anew
+		e.Hint = "log in to the desktop where the key was made, then try again" + replace
 	case errors.Is(err, keyring.ErrTimeout):
 		e.Kind, e.Message = fault.Deadline, "the proxy's key is in the desktop's keyring, which does not answer"
 		e.Hint = "try again, or log out of the desktop and in again"

@@ -323,7 +323,7 @@ func (r *rig) conduct(decision string) {
 	r.server.Change(func(c *apiserver.Conduct) { c.Decision = decision })
 }
 
-// A request that waits for a person goes on when a caller has given up: there is
+// A request that waits for a user goes on when a caller has given up: there is
 // one, and the next caller gets its certificate.
 func TestPending(t *testing.T) {
 	r := newRig(t, node())

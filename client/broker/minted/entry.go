@@ -85,7 +85,7 @@ func (m *Mint) next(r Request, begun time.Time, first bool) (brokerwire.Credenti
 	if err != nil {
 		return brokerwire.Credential{}, nil, err
 	}
-	now := time.Now().Round(0) // wall time: it goes on while the machine sleeps
+	now := time.Now().Round(0) // wall time: it advances while the machine sleeps
 	e.used, e.holder, e.profile = now, r.Holder, r.Profile
 	if e.held != nil && !now.Before(e.held.stop) {
 		e.held = nil

@@ -8,8 +8,8 @@
 // margin of a tenth of the lifetime, at least 30 s and at most 60 s. A little before
 // that (a hundredth of the lifetime, at least 10 s and at most 5 minutes) a new one is
 // made in the background, if the old one was given to a caller since it was made. So
-// a caller that goes on asking never waits, and after the last call at most one
-// credential is made in vain.
+// a caller that keeps asking never waits, and after the last call at most one credential
+// is made that no caller uses.
 //
 // A caller that may use a profile gets the credential itself. The broker cannot take
 // it back: the caller, and a program that copies it, can use it until it expires.
@@ -95,11 +95,11 @@ type Request struct {
 //
 // The error is that of ctx or a [*fault.Error]: denied when the request's cluster is
 // not the profile's or the profile does not have the mode, unsupported when no
-// signer would issue the credential, else what failed. While a mint goes on failing, a
+// signer would issue the credential, else what failed. While mints fail, a
 // caller between two tries gets the last failure at once, and RetryAfter says when
-// the next try is due. Where the cluster or the agent only cannot be reached, as
-// when it is being restarted, the caller waits for further tries, which all callers
-// share, for 5 s in all.
+// the next try is due. Where the cluster or the agent cannot be reached, for example
+// during a restart, the caller waits for further tries, which all callers share, for
+// 5 s in all.
 func (m *Mint) Credential(ctx context.Context, r Request) (brokerwire.Credential, error) {
 	if err := admit(r); err != nil {
 		return brokerwire.Credential{}, err

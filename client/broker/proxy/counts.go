@@ -6,7 +6,7 @@ import (
 	"holdfast/internal/metrics"
 )
 
-// counts are the proxy's metrics. None has a label that a stranger can choose.
+// counts are the proxy's metrics. No client can choose a label's value.
 type counts struct {
 	requests *metrics.Counter
 	refusals *metrics.Counter // requests
@@ -22,7 +22,7 @@ func newCounts(r *metrics.Registry) counts {
 		requests: r.Counter("holdfast_broker_proxy_requests_total",
 			"Requests that were admitted, by outcome: ok, canceled, or why they did not reach the API server.", "profile", "outcome"),
 		refusals: r.Counter("holdfast_broker_proxy_refusals_total",
-			"Requests that were not admitted, by reason: ticket, owner, policy, profile, method, path, upgrade or crowded.", "reason"),
+			"Requests that were not admitted, by reason: ticket, owner, policy, profile, method, path, upgrade or limit.", "reason"),
 		rejected: r.Counter("holdfast_broker_proxy_refused_connections_total",
 			"Connections that were closed at once: too many, or of an unknown owner.", "reason"),
 		owners: r.Counter("holdfast_broker_proxy_ownership_checks_total",

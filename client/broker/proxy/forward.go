@@ -110,7 +110,7 @@ func forwardable(r *http.Request, prof *profile.Profile) *refusal {
 	return nil
 }
 
-// carriesRequests reports whether a connection that is upgraded goes on with HTTP,
+// carriesRequests reports whether a connection that is upgraded continues with HTTP,
 // each of whose requests would need a ticket (h2c of RFC 7540, TLS of RFC 2817).
 func carriesRequests(protocols string) bool {
 	for protocol := range strings.SplitSeq(protocols, ",") {

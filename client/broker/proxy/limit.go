@@ -25,7 +25,7 @@ func (c *requestLimit) enter(uid uint32) *refusal {
 	defer c.mu.Unlock()
 	own := c.perUID[uid]
 	if c.all >= maxRequests || own >= maxRequestsPerUID {
-		return refuse(http.StatusTooManyRequests, "crowded", "end some watches or commands", "too many requests of uid %d in progress (%d)", uid, own)
+		return refuse(http.StatusTooManyRequests, "limit", "end some watches or commands", "too many requests of uid %d in progress (%d)", uid, own)
 	}
 	if c.perUID == nil {
 		c.perUID = map[uint32]int{}

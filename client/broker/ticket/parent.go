@@ -14,8 +14,8 @@ import (
 	"holdfast/internal/proc"
 )
 
-// directly is the hint when another program than the one that connects has run the
-// plugin.
+// directly is the hint when the program that ran the plugin is not the program that
+// connects.
 const directly = "the program that connects to the cluster has to run the plugin itself: no shell, sudo or wrapper in between, and not in the background"
 
 // denied returns an error for the caller.

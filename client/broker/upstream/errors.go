@@ -205,7 +205,7 @@ func (p *pool) ofAlert(err error) *Error {
 	case alertCertificateExpired, alertCertificateRevoked:
 		hint = fmt.Sprintf("holdfast certificate renew %s, or %s", profile, enroll)
 	case alertUnknownCA, alertBadCertificate, alertCertificateUnknown, alertUnsupportedCertificate, alertAccessDenied, alertCertificateRequired:
-		hint = fmt.Sprintf("is it this cluster's? holdfast certificate show %s tells who issued it; %s gets one from the cluster", key, enroll)
+		hint = fmt.Sprintf("check that it is this cluster's: holdfast certificate show %s shows its issuer; %s gets one from the cluster", key, enroll)
 	case alertProtocolVersion:
 		return failure(TLS, "holdfast key create --tls12 makes a key for older servers",
 			"the server at %s does not speak TLS 1.3, and key %s signs nothing older", at, key)

@@ -61,7 +61,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 	}
 }
 
-// A handshake waits longer for a person than for a device.
+// A handshake waits longer for a user than for a device.
 func TestTimeoutForAUser(t *testing.T) {
 	r := newRig(t, nil)
 	r.pools.Wait(time.Second, 20*time.Millisecond, 20*time.Second)

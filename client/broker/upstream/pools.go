@@ -50,7 +50,7 @@ func (p *Pools) pool(id identity) (*pool, error) {
 	if p.closed {
 		return nil, failure(Network, "try again", "the broker is ending")
 	}
-	now := time.Now().Round(0) // wall time: it goes on while the machine sleeps
+	now := time.Now().Round(0) // wall time: it advances while the machine sleeps
 	if found := p.current[id]; found != nil {
 		if now.Sub(found.made) < id.maxAge {
 			found.used = now

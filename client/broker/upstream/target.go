@@ -26,7 +26,7 @@ type target struct {
 
 func newTarget(c profile.Cluster) (*target, error) {
 	bad := func(what string) error {
-		return failure(TLS, "holdfast kubeconfig add writes it anew", "the profile's %s", what)
+		return failure(TLS, "holdfast kubeconfig add writes it again", "the profile's %s", what)
 	}
 	server, err := url.Parse(c.Server)
 	if err != nil || server.Scheme != "https" || server.Hostname() == "" {

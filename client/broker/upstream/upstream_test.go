@@ -266,7 +266,7 @@ func TestUpgradeResumesSessions(t *testing.T) {
 }
 
 // Where each request takes a signature, upgrades do too: no session stands in for
-// the person.
+// the user.
 func TestUpgradeSignsEachTime(t *testing.T) {
 	for name, change := range map[string]func(*rig){
 		"no-pool":               func(r *rig) { r.profile.Proxy.NoPool = true },

@@ -46,7 +46,7 @@ type PendingError struct {
 	Err      error
 }
 
-// Error says for what the request waits.
+// Error says what the request waits for.
 func (e *PendingError) Error() string {
 	switch {
 	case e.Last != nil:

@@ -11,7 +11,7 @@ import (
 	"holdfast/test/pivcard"
 )
 
-// A desk is where a person has a card and its reader. The person's hands are
+// A desk is where a user has a card and its reader. The user's hands are
 // lines, of which each is answered by one line, "ok" and the line itself, or
 // "error" and why not:
 //

@@ -5,7 +5,7 @@
 //
 //	up -serial 4711 -dir /tmp/card -touch 0
 //
-// Lines on its standard input are the hands of a person; see desk. What it is and
+// Lines on its standard input are the hands of a user; see desk. What it is and
 // what it is not: see package pivcard.
 package main
 
