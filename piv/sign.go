@@ -78,7 +78,7 @@ func (w *worker) refused(k *key, err error) error {
 	case k.wantsPIN() && died(err):
 		return &fault.Error{Kind: fault.PINRequired, Message: "the process that held the card's PIN ended", Next: fault.Next{Do: fault.Unlock}, Err: err}
 	case k.TouchPolicy != keys.PolicyNever && kind == fault.Deadline:
-		return &fault.Error{Kind: fault.TouchTimeout, Message: fmt.Sprintf("nobody touched card %d in time", k.Serial), Hint: "try again, and touch the card while it blinks", Err: err}
+		return &fault.Error{Kind: fault.TouchTimeout, Message: fmt.Sprintf("card %d was not touched in time", k.Serial), Hint: "try again, and touch the card while it blinks", Err: err}
 	}
 	return err
 }

@@ -33,7 +33,7 @@ const statusTime = 2 * time.Second
 func (p *PIV) Status(ctx context.Context) keys.Status {
 	ctx, cancel := context.WithTimeout(ctx, statusTime)
 	defer cancel()
-	_ = p.scanner.settle(ctx) // cards that are unknown by then are not reported
+	_ = p.scanner.settle(ctx) // cards that are still unknown are not reported
 	s := p.scanner.status()
 	for _, unit := range s.Units {
 		if unit.State == keys.StateReady {

@@ -3,8 +3,8 @@
 // clients share it, so that the two cannot drift apart; a test holds it to the
 // interface file, which is the specification.
 //
-// Start at io.holdfast.Agent.varlink in internal/varlink, which says what each
-// member means. Byte slices are base64 on the wire. Pointers and omitempty mark
+// Start at io.holdfast.Agent.varlink beside this file, which says what each member
+// means. Byte slices are base64 on the wire. Pointers and omitempty mark
 // the members that the interface file writes with a question mark.
 package agentwire
 
@@ -98,7 +98,7 @@ type OnCard struct {
 	ManagementKey   []byte `json:"managementKey,omitempty"`
 }
 
-// Owner is who a key belongs to.
+// Owner is the user that a key belongs to.
 type Owner struct {
 	UID  uint32 `json:"uid"`
 	User string `json:"user,omitempty"`
@@ -139,7 +139,7 @@ type Notice struct {
 	Next    *fault.Next `json:"next,omitempty"`
 }
 
-// Caller is who the agent takes its caller for.
+// Caller is the caller as the agent identified it.
 type Caller struct {
 	UID    uint32   `json:"uid"`
 	User   string   `json:"user,omitempty"`
@@ -237,7 +237,7 @@ type SignTLSClientParameters struct {
 	RequestID  string    `json:"requestID,omitempty"`
 }
 
-// Reported is for whom a broker asks, as the broker says.
+// Reported is the process for which a broker says that it asks.
 type Reported struct {
 	UID   uint32 `json:"uid"`
 	PID   int32  `json:"pid"`
@@ -245,7 +245,7 @@ type Reported struct {
 	Unit  string `json:"unit,omitempty"`
 }
 
-// Evidence is what lets the agent verify the server that it signs for.
+// Evidence lets the agent verify the server that it signs for.
 type Evidence struct {
 	Handshake []byte `json:"handshake"`
 	Secret    []byte `json:"secret"`
@@ -288,7 +288,7 @@ type UnsealReply struct {
 	Secret []byte `json:"secret"`
 }
 
-// Card is what a look at one card, or at a reader, found.
+// Card describes one card, or a reader.
 type Card struct {
 	Serial              uint32      `json:"serial,omitempty"`
 	Reader              string      `json:"reader"`
@@ -319,7 +319,7 @@ type CardSlot struct {
 	PublicKey   []byte `json:"publicKey,omitempty"`
 	Certificate []byte `json:"certificate,omitempty"`
 	Key         string `json:"key,omitempty"` // the name of the caller's key that is in it
-	Taken       bool   `json:"taken"`         // somebody's key is in it
+	Taken       bool   `json:"taken"`         // it holds a key of some user
 }
 
 // ListCardsReply is the reply of ListCards.
@@ -377,7 +377,7 @@ type CheckPolicyParameters struct {
 	Unit      string   `json:"unit,omitempty"`
 	Key       string   `json:"key,omitempty"`
 	Operation string   `json:"operation"`
-	ForUID    *uint32  `json:"forUID,omitempty"`  // whom the caller would report
+	ForUID    *uint32  `json:"forUID,omitempty"`  // the user that the caller would report
 	ForUnit   string   `json:"forUnit,omitempty"` // with ForUID
 }
 

@@ -9,8 +9,8 @@ import (
 	"github.com/godbus/dbus/v5"
 )
 
-// ErrAddress is in the chain of every error about an address that cannot be used,
-// however often it is tried.
+// ErrAddress is in the chain of every error about an address that can never be used: a
+// retry does not help.
 var ErrAddress = errors.New("bus address")
 
 var (

@@ -3,9 +3,9 @@
 //
 // Start at [Dial]. An address is used only when every entry of it is a Unix socket
 // ([Sockets]), and a connection only when the bus's own user or root listens at its
-// other end: any user can listen on an abstract name. Nothing is started to get a
-// bus (no autolaunch, no unixexec:), nothing is sent over a network, and the one way
-// to authenticate is EXTERNAL, which the kernel vouches for.
+// other end: any user can listen on an abstract name. The package starts no
+// process to get a bus (no autolaunch, no unixexec:), sends nothing over a network, and
+// authenticates only with EXTERNAL, which the kernel vouches for.
 //
 // It does not protect against a bus that runs as the right user and lies: what a
 // name on the bus may do is the bus's policy.
@@ -46,7 +46,7 @@ func Dial(ctx context.Context, address string, o Options) (*dbus.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	silent := time.AfterFunc(Timeout, func() { socket.Close() }) // ends what greet waits for
+	silent := time.AfterFunc(Timeout, func() { socket.Close() }) // makes greet return
 	conn, err := greet(ctx, socket, o)
 	if !silent.Stop() {
 		err = fmt.Errorf("the bus does not answer: %w", errors.Join(err, context.DeadlineExceeded))

@@ -29,7 +29,7 @@ type Program struct {
 	// The settings have their values when it is called.
 	Sockets func() []notify.Socket
 
-	// Assemble makes the daemon. What it opens it gives to [Parts.Own].
+	// Assemble makes the daemon. It passes everything that it opens to [Parts.Own].
 	Assemble func(*Parts) (*Service, error)
 }
 
@@ -41,7 +41,7 @@ type Parts struct {
 	opened  []io.Closer
 }
 
-// Own has c closed when the program ends. What was opened last is closed first.
+// Own registers c to be closed when the program ends, in reverse order of registration.
 func (p *Parts) Own(c io.Closer) { p.opened = append(p.opened, c) }
 
 func (p *Parts) close() {
@@ -54,7 +54,7 @@ func (p *Parts) close() {
 // --explain. It returns the exit code: 0 when all went well, 2 for a command line or
 // settings that are wrong, 1 for any other error.
 func (p *Program) Run(args []string, stdout, stderr io.Writer) int {
-	if err := guard.HardenProcess(); err != nil { // before anything worth reading is in memory
+	if err := guard.HardenProcess(); err != nil { // before any secret is in memory
 		p.complain(stderr, err)
 		return 1
 	}

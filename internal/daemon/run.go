@@ -111,7 +111,8 @@ func (s *Service) begin(ctx context.Context, sockets map[string]*door.Socket) <-
 	return failed
 }
 
-// reload takes over what is new, or keeps the old and logs why.
+// reload reloads the daemon. When that fails, the old state stays in force, and reload
+// logs the error.
 func (s *Service) reload(ctx context.Context, log *slog.Logger) {
 	if err := notify.Reloading(); err != nil {
 		log.Warn("service manager", "error", err)

@@ -41,7 +41,7 @@ type Settings struct {
 // NewSettings makes a table with rows in the order in which [Settings.Explain]
 // shows them. The usual settings file is ${XDG_CONFIG_HOME:-~/.config}/holdfast/NAME,
 // of the machine's daemon /etc/holdfast/NAME. One row is the [Bool] "system".
-// When every row has its value, check looks at what they say together; it may be
+// When every row has its value, check compares the values with each other; it may be
 // nil.
 func NewSettings(name string, check func() error, rows ...Setting) *Settings {
 	return &Settings{name: name, list: rows, check: check, origins: map[string]string{}}

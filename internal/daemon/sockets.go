@@ -10,8 +10,8 @@ import (
 	"holdfast/internal/notify"
 )
 
-// setModes sets the modes of Unix sockets that have none. Everybody may connect to
-// the machine's daemon: its policy decides about callers.
+// setModes sets the modes of Unix sockets that have none. Every user may connect
+// to the machine's daemon: its policy decides about callers.
 func setModes(wanted []notify.Socket, system bool) {
 	mode := fs.FileMode(0o600)
 	if system {

@@ -1,11 +1,11 @@
-// Package door is how a daemon accepts connections: it listens on Unix sockets,
+// Package door accepts a daemon's connections: it listens on Unix sockets,
 // identifies each caller before a byte is read, asks the daemon's policy, limits
 // the open connections, and hands what passes to the daemon.
 //
 // Start at [New] and [Door.Serve] for connections, at [Listen] and [Activated] for
 // sockets. A socket that the daemon makes has a lock file beside it, so that a
 // second daemon fails before it touches the socket. [Door.CheckSockets] listens
-// again when somebody removed or replaced a socket.
+// again when a socket was removed or replaced.
 //
 // The permissions of a socket's directory decide who can replace the socket;
 // package guard checks them.
@@ -45,7 +45,7 @@ type Options struct {
 	// was not identified, id holds what is known. May be nil.
 	Rejected func(id peer.Identity, reason Reason, detail string)
 
-	// Replaced is called for each socket that somebody removed or replaced. The error
+	// Replaced is called for each socket that was removed or replaced. The error
 	// is nil when the door listens again. May be nil.
 	Replaced func(path string, err error)
 }
@@ -88,7 +88,7 @@ func New(o Options) *Door {
 //
 // When ctx ends, Serve closes s, and then ends the context of the connections. The
 // order matters: a caller whose connection was closed unread connects once more.
-// When nobody listens then, the caller knows that the daemon stopped and did not
+// When no daemon listens then, the caller knows that the daemon stopped and did not
 // reject it.
 func (d *Door) Serve(ctx context.Context, s *Socket, admits Admits, handle Handler) error {
 	if !d.add(s) {
@@ -179,7 +179,7 @@ func (d *Door) identify(conn *net.UnixConn) (p *peer.Peer, err error) {
 	return p, err
 }
 
-// reject logs at debug level alone: strangers must not be able to fill the log.
+// reject logs at debug level only: an unidentified caller must not fill the log.
 func (d *Door) reject(id peer.Identity, reason Reason, detail string) {
 	d.options.Log.Debug("connection rejected", "uid", id.UID, "pid", id.PID, "reason", detail)
 	if d.options.Rejected != nil {
@@ -191,7 +191,7 @@ func (d *Door) reject(id peer.Identity, reason Reason, detail string) {
 func (d *Door) Connections() int { return d.connections.number() }
 
 // CheckSockets makes sure that each path still leads to the door's own socket, and
-// listens again where somebody removed or replaced one.
+// listens again where one was removed or replaced.
 func (d *Door) CheckSockets() {
 	d.mu.Lock()
 	sockets := d.sockets
@@ -201,7 +201,7 @@ func (d *Door) CheckSockets() {
 		if !replaced && err == nil {
 			continue
 		}
-		d.options.Log.Error("somebody replaced a socket", "path", s.Path(), "error", err)
+		d.options.Log.Error("a socket was replaced", "path", s.Path(), "error", err)
 		if d.options.Replaced != nil {
 			d.options.Replaced(s.Path(), err)
 		}

@@ -124,8 +124,8 @@ func (s *Socket) inPlace() bool {
 	return err == nil && file == s.file
 }
 
-// Check makes sure that the path still leads to this socket. When somebody removed
-// or replaced it, Check listens again and reports replaced.
+// Check makes sure that the path still leads to this socket. When it was removed
+// or replaced, Check listens again and reports replaced.
 func (s *Socket) Check() (replaced bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

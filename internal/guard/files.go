@@ -15,8 +15,8 @@ import (
 	"syscall"
 )
 
-// CheckFile returns an error when another user than root and this uid could have
-// written the file at path. The error has the path, the owner and the mode. Group
+// CheckFile returns an error when a user other than root and this uid could have written
+// the file at path. The error has the path, the owner and the mode. Group
 // write permission counts only for files of root: on many systems each user has a
 // group of their own, which may write the user's files.
 func CheckFile(path string) error {
@@ -28,7 +28,7 @@ func CheckFile(path string) error {
 	return CheckOpen(f)
 }
 
-// CheckOpen is [CheckFile] for an open file: nobody can replace the file between
+// CheckOpen is [CheckFile] for an open file: no process can replace the file between
 // the check and the reading.
 func CheckOpen(f *os.File) error {
 	info, err := f.Stat()

@@ -9,7 +9,7 @@ import (
 
 // HardenProcess keeps other processes of this uid from reading the process's memory,
 // disables core files, gives up gaining privileges, and closes what the process
-// creates to other users. Call it before anything worth reading is in memory.
+// creates to other users. Call it before any secret is in memory.
 func HardenProcess() error {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return fmt.Errorf("PR_SET_DUMPABLE: %w", err)

@@ -87,7 +87,7 @@ type Material struct {
 	Backend  string          `json:"backend"`            // Backend.Name of the backend that made it
 	Public   []byte          `json:"public"`             // SubjectPublicKeyInfo, DER
 	Device   json.RawMessage `json:"device"`             // the backend's own; opaque to all other code, holds no usable secret
-	PIN      bool            `json:"pin,omitempty"`      // the key wants a PIN
+	PIN      bool            `json:"pin,omitempty"`      // the key needs a PIN
 	Imported bool            `json:"imported,omitempty"` // not made inside the device, able to do more than sign, or foreign: see Import
 	Card     *Place          `json:"card,omitempty"`     // where on which card it is; nil for other devices
 }

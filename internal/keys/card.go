@@ -39,7 +39,7 @@ type OnCard struct {
 	Overwrite       bool   // the slot may hold a key, which is lost
 	AllowUnattested bool   // the card need not prove that the key was made inside it
 	PIN             []byte // the card's PIN: opens the management key that the card keeps; Template.PIN serves too
-	ManagementKey   []byte // instead of the one that the card keeps; may be nil
+	ManagementKey   []byte // replaces the one that the card keeps; may be nil
 }
 
 // Place is the card and slot of a key, and its policies.
@@ -88,8 +88,8 @@ type Divided interface {
 	Unit(m Material) string
 
 	// OnChange registers f, which is called with the unit's name when a device was
-	// inserted or removed, one call at a time. Keys on a removed device are locked by
-	// then. f must return soon and must not call the backend.
+	// inserted or removed, one call at a time. Keys on a removed device are locked
+	// before the call. f must return soon and must not call the backend.
 	OnChange(f func(unit string, gone bool))
 }
 

@@ -10,7 +10,7 @@ import (
 // Transcript is the handshake that a TLS 1.2 client signs.
 type Transcript struct {
 	ServerName           string   // the server that the client asked for (SNI), empty when it named none
-	ServerChain          [][]byte // the server's certificates, leaf first, DER; nobody has verified them
+	ServerChain          [][]byte // the server's certificates, leaf first, DER; not verified
 	ExtendedMasterSecret bool     // RFC 7627: the secret is bound to this very handshake
 
 	leaf    *x509.Certificate // the client's own

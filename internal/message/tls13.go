@@ -9,7 +9,7 @@ import (
 
 // CertificateVerify is the input of a TLS 1.3 CertificateVerify signature.
 type CertificateVerify struct {
-	Side           Side        // who signs
+	Side           Side        // the side that signs
 	Hash           crypto.Hash // the cipher suite's hash: SHA-256 or SHA-384
 	TranscriptHash []byte      // of the handshake up to here, Hash.Size() bytes; shares msg's memory
 }

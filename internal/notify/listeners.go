@@ -33,7 +33,7 @@ type Socket struct {
 // Listeners removes the environment variables, so that child processes do not use
 // them. Closing a listener leaves the socket's file alone: systemd owns it. Call
 // Listeners once, before the process opens files: a descriptor that the environment
-// promises and that is closed could otherwise be another file by then.
+// promises and that is closed could otherwise be another file since.
 func Listeners(wanted ...Socket) (map[string]net.Listener, error) {
 	if os.Getenv("LISTEN_PID") != strconv.Itoa(os.Getpid()) {
 		return nil, nil

@@ -1,5 +1,5 @@
-// Package notify is how a daemon talks with systemd, or with another service manager
-// that has the same protocols: it takes over the sockets that systemd listens on
+// Package notify talks with systemd, or with another service manager that has the same
+// protocols, on behalf of a daemon: it takes over the sockets that systemd listens on
 // (sd_listen_fds(3)), and reports the daemon's state (sd_notify(3)).
 //
 // Start at [Listeners] for the sockets, at [Ready] for the state. Without a service

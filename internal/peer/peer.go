@@ -52,7 +52,7 @@ type Identity struct {
 
 	// UnitRacy is set on kernels without SO_PEERPIDFD (before 6.5): StartTime and
 	// Unit are then those of a process with the right pid and uid, which in a
-	// narrow race can be a successor of the one that connected.
+	// narrow race can be a successor of the process that connected.
 	UnitRacy bool
 }
 

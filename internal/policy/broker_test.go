@@ -140,7 +140,7 @@ func TestParseBrokerRefuses(t *testing.T) {
 		{"profile twice", "[prod]", "[prod, prod]", `policy.yaml:15: "prod" is in the list already`},
 		{"status with a profile", "[credentials]", "[proxy, status]", "policy.yaml:12: status concerns no profile"},
 		{"unknown user", "[alice]", "[alicce]", `policy.yaml:14: there is no user "alicce"`},
-		{"nobody named", "    users: [alice]\n", "", "policy.yaml:12: the rule does not say who"},
+		{"nobody named", "    users: [alice]\n", "", "policy.yaml:12: the rule names no callers"},
 	}
 	for _, c := range cases {
 		if strings.Count(brokerPolicy, c.old) < 1 {

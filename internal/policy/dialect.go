@@ -86,7 +86,7 @@ func (p *parser) checkAgentRule(node *strictyaml.Node, r *rule, found map[string
 		case r.operations&^reported != 0:
 			p.Errorf(found[word], "%s goes with sign-tls-client and unlock only: no other operation is requested on behalf of a user", word)
 		case found["deny"] != nil && found["anyone"] != nil:
-			p.Errorf(found[word], "a caller that reports nobody may act for anyone, so this rule would deny everyone: name the callers that report instead of anyone")
+			p.Errorf(found[word], "a caller without a report may act for anyone, so this rule would deny every caller: name the reporting callers instead of anyone")
 		}
 		return
 	}

@@ -149,17 +149,17 @@ func (p *parser) checkRule(node *strictyaml.Node, r *rule, found map[string]*str
 	if allow == deny {
 		p.Errorf(node, "a rule has either allow or deny")
 	}
-	var who []string
+	var callers []string
 	for _, field := range []string{"uids", "users", "gids", "groups", "units"} {
 		if found[field] != nil {
-			who = append(who, field)
+			callers = append(callers, field)
 		}
 	}
 	switch {
-	case found["anyone"] == nil && len(who) == 0:
-		p.Errorf(node, "the rule does not say who: users, uids, groups, gids, units, or anyone: true")
-	case found["anyone"] != nil && len(who) > 0:
-		p.Errorf(found["anyone"], "anyone and %s contradict each other", strings.Join(who, ", "))
+	case found["anyone"] == nil && len(callers) == 0:
+		p.Errorf(node, "the rule names no callers: users, uids, groups, gids, units, or anyone: true")
+	case found["anyone"] != nil && len(callers) > 0:
+		p.Errorf(found["anyone"], "anyone and %s contradict each other", strings.Join(callers, ", "))
 	}
 	p.dialect.check(p, node, r, found)
 }

@@ -49,7 +49,7 @@
 // still has to name the broker's user or unit:
 //
 //   - for-users, for-uids, for-units: as users, uids and units, of the process
-//     that the peer reports. To an allow rule, a peer that reports nobody does not
+//     that the peer reports. To an allow rule, a peer without a report does not
 //     match.
 //
 // Rules that deny decide doubtful cases the other way: a user matches by uid or by

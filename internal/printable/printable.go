@@ -1,5 +1,5 @@
-// Package printable makes text from elsewhere fit for a terminal and for a log:
-// names in certificates, paths and messages of servers are chosen by others.
+// Package printable makes untrusted text fit for a terminal and for a log, such as names
+// in certificates, paths, and messages of servers.
 // Start at [Line].
 package printable
 

@@ -1,4 +1,4 @@
-// Package proc reads what /proc says of a process. Start at [ReadStat].
+// Package proc reads the files of a process in /proc. Start at [ReadStat].
 //
 // A pid names another process once its process has ended, and nothing here
 // detects that: the caller holds a pidfd and checks it after it has read, or

@@ -66,7 +66,7 @@ func Parse(name string, data []byte) (*Reader, *Node, error) {
 // Err returns the errors that were recorded, joined, or nil.
 func (r *Reader) Err() error { return errors.Join(r.errs...) }
 
-// Errorf records what is wrong at a node. The caller goes on, to find the rest.
+// Errorf records what is wrong at a node. The caller continues, to find further faults.
 func (r *Reader) Errorf(at *Node, format string, args ...any) {
 	r.errs = append(r.errs, r.errorAt(at.Line, format, args...))
 }

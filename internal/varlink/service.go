@@ -102,7 +102,7 @@ func (s *Service) ServeConn(ctx context.Context, conn net.Conn) error {
 		err = <-answered
 		c.in.settle()
 		switch {
-		case c.crowded:
+		case c.overflow:
 			return ErrPipelined
 		case err != nil:
 			return err

@@ -21,7 +21,7 @@ type serving struct {
 	in       framer
 	idle     time.Duration
 	whole    time.Duration
-	crowded  bool // the peer has filled the read-ahead during a call
+	overflow bool // the peer has filled the read-ahead during a call
 }
 
 // next returns the next request, or nil when there will be none.

@@ -2,7 +2,8 @@
 // message is one JSON object that ends in a NUL byte, over a stream socket
 // (https://varlink.org/Method-Call). It has the client's side and the service's.
 //
-// Start at Service.ServeConn for a service, at Conn.Call for a client, and at io.holdfast.Agent.varlink, the interface of the agent.
+// Start at Service.ServeConn for a service and at Conn.Call for a client. The interface
+// files are beside the types of their messages, in agentwire and brokerwire.
 //
 // The service is strict: a member that is unknown, repeated, missing, spelled
 // with other capitals or of the wrong type is rejected, because a constraint that

@@ -14,7 +14,7 @@ const watchAfter = 5 * time.Millisecond
 // watch reads ahead while a method runs, because only a read shows that the peer
 // has closed the connection; then it calls cancel. The bytes that it reads begin
 // the next request and stay in the buffer. When the buffer is full, a close would go
-// undetected: watch then sets crowded and calls cancel as well. The returned function
+// undetected: watch then sets overflow and calls cancel as well. The returned function
 // ends the watch and waits for its end: afterwards the caller owns the buffer again.
 func (c *serving) watch(cancel func()) (stop func()) {
 	var over atomic.Bool
@@ -36,7 +36,7 @@ func (c *serving) watch(cancel func()) (stop func()) {
 				return
 			}
 		}
-		c.crowded = true
+		c.overflow = true
 		cancel()
 	})
 	return func() {

@@ -86,18 +86,18 @@ func Verify(slotCert, f9 []byte, roots Roots, want Expected) (Statement, error) 
 	if err != nil {
 		return Statement{}, err
 	}
-	said, err := read(statement)
+	claims, err := read(statement)
 	if err != nil {
 		return Statement{}, err
 	}
-	if err := want.compare(said, public); err != nil {
+	if err := want.compare(claims, public); err != nil {
 		return Statement{}, err
 	}
-	if err := checkSound(said, statement, signer); err != nil {
+	if err := checkSound(claims, statement, signer); err != nil {
 		return Statement{}, err
 	}
-	said.Root = root
-	return said, nil
+	claims.Root = root
+	return claims, nil
 }
 
 // VerifyAttester returns an error unless f9, DER, is a certificate that Verify would
@@ -140,23 +140,23 @@ func (e Expected) check() ([]byte, error) {
 	return x509.MarshalPKIXPublicKey(public)
 }
 
-// compare returns the first difference between said and e.
-func (e Expected) compare(said Statement, public []byte) error {
+// compare returns the first difference between claims and e.
+func (e Expected) compare(claims Statement, public []byte) error {
 	switch {
-	case !bytes.Equal(said.Public, public):
+	case !bytes.Equal(claims.Public, public):
 		return mismatch("the card's statement is about another key than the one in slot "+e.Slot,
 			"the key in the slot was replaced, or another card answered: compare them with 'holdfast piv list'")
-	case said.Serial != e.Serial && !said.mayLackSerial():
-		return mismatch(fmt.Sprintf("the statement is of card %d, not of card %d", said.Serial, e.Serial),
+	case claims.Serial != e.Serial && !claims.mayLackSerial():
+		return mismatch(fmt.Sprintf("the statement is of card %d, not of card %d", claims.Serial, e.Serial),
 			"plug in one card at a time, and try again")
-	case said.Slot != e.Slot:
-		return mismatch(fmt.Sprintf("the statement is about slot %s, not about slot %s", said.Slot, e.Slot), hintForged)
-	case e.PINPolicy != AnyPolicy && said.PINPolicy != e.PINPolicy:
-		return mismatch(fmt.Sprintf("the key's PIN policy is %s, not %s", said.PINPolicy, e.PINPolicy), hintPolicy)
-	case e.TouchPolicy != AnyPolicy && said.TouchPolicy != e.TouchPolicy:
-		return mismatch(fmt.Sprintf("the key's touch policy is %s, not %s", said.TouchPolicy, e.TouchPolicy), hintPolicy)
-	case said.Firmware.String() != e.Firmware:
-		return mismatch(fmt.Sprintf("the statement is of firmware %s, and the card reports %s", said.Firmware, e.Firmware), hintForged)
+	case claims.Slot != e.Slot:
+		return mismatch(fmt.Sprintf("the statement is about slot %s, not about slot %s", claims.Slot, e.Slot), hintForged)
+	case e.PINPolicy != AnyPolicy && claims.PINPolicy != e.PINPolicy:
+		return mismatch(fmt.Sprintf("the key's PIN policy is %s, not %s", claims.PINPolicy, e.PINPolicy), hintPolicy)
+	case e.TouchPolicy != AnyPolicy && claims.TouchPolicy != e.TouchPolicy:
+		return mismatch(fmt.Sprintf("the key's touch policy is %s, not %s", claims.TouchPolicy, e.TouchPolicy), hintPolicy)
+	case claims.Firmware.String() != e.Firmware:
+		return mismatch(fmt.Sprintf("the statement is of firmware %s, and the card reports %s", claims.Firmware, e.Firmware), hintForged)
 	}
 	return nil
 }
@@ -172,7 +172,7 @@ func mismatch(fact, hint string) error {
 
 // checkSound rejects genuine keys that can be computed by anyone: RSA keys of some
 // YubiKeys 4 (ROCA), in the slot or in f9, where they could sign any statement.
-func checkSound(said Statement, statement, signer *x509.Certificate) error {
+func checkSound(claims Statement, statement, signer *x509.Certificate) error {
 	if key, ok := signer.PublicKey.(*rsa.PublicKey); ok && keys.ROCA(key.N) {
 		return weak("the card's attestation key has the ROCA fingerprint (YSA-2017-01): anybody can sign for the card")
 	}
@@ -180,8 +180,8 @@ func checkSound(said Statement, statement, signer *x509.Certificate) error {
 	if ok && keys.ROCA(key.N) {
 		return weak("the key has the ROCA fingerprint (YSA-2017-01): its private half can be computed")
 	}
-	if ok && roca().covers(said.Firmware) {
-		return weak(fmt.Sprintf("the key was made by firmware %s, which makes weak RSA keys (ROCA, YSA-2017-01)", said.Firmware))
+	if ok && roca().covers(claims.Firmware) {
+		return weak(fmt.Sprintf("the key was made by firmware %s, which makes weak RSA keys (ROCA, YSA-2017-01)", claims.Firmware))
 	}
 	return nil
 }

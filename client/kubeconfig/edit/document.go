@@ -143,9 +143,9 @@ func (d *document) record(name string) *Record {
 
 // meaning returns the content of a text without its layout.
 func meaning(data []byte) (map[string]any, error) {
-	var said map[string]any
-	err := yaml.Unmarshal(data, &said)
-	return said, err
+	var fields map[string]any
+	err := yaml.Unmarshal(data, &fields)
+	return fields, err
 }
 
 // generic returns the content of an entry in the types of [meaning].

@@ -72,24 +72,24 @@ func Remove(data []byte, name string) ([]byte, error) {
 
 // rest returns the content of a text without the parts that Add and Remove change.
 func rest(data []byte, name, context string) (map[string]any, error) {
-	said, err := meaning(data)
+	fields, err := meaning(data)
 	if err != nil {
 		return nil, err
 	}
-	if entry, _ := entryNamed(said["contexts"], context)["context"].(map[string]any); entry != nil {
+	if entry, _ := entryNamed(fields["contexts"], context)["context"].(map[string]any); entry != nil {
 		delete(entry, "cluster")
 		delete(entry, "user")
 	}
-	delete(said, "current-context")
+	delete(fields, "current-context")
 	for _, list := range lists {
-		entries, _ := said[list].([]any)
+		entries, _ := fields[list].([]any)
 		entries = slices.DeleteFunc(entries, func(e any) bool {
 			entry, _ := e.(map[string]any)
 			return entry["name"] == name
 		})
-		if said[list] = entries; len(entries) == 0 {
-			delete(said, list)
+		if fields[list] = entries; len(entries) == 0 {
+			delete(fields, list)
 		}
 	}
-	return said, nil
+	return fields, nil
 }

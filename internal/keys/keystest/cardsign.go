@@ -71,12 +71,12 @@ func (c *MemoryCards) WaitTouch(serial uint32) {
 	}
 }
 
-// Touch touches the card: every signature that waits for it goes on.
+// Touch touches the card: every signature that waits for it continues.
 func (c *MemoryCards) Touch(serial uint32) { c.touchOf(serial).end(nil) }
 
 // NoTouch ends the wait for a touch as the card does after [keys.MaxTouch].
 func (c *MemoryCards) NoTouch(serial uint32) {
-	c.touchOf(serial).end(&fault.Error{Kind: fault.TouchTimeout, Message: "nobody touched the card", Hint: "try again, and touch it when it blinks"})
+	c.touchOf(serial).end(&fault.Error{Kind: fault.TouchTimeout, Message: "the card was not touched", Hint: "try again, and touch it when it blinks"})
 }
 
 func (c *MemoryCards) touchOf(serial uint32) *touch {

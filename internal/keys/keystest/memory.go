@@ -21,7 +21,7 @@ import (
 // A Memory is a backend of software keys, for tests of the code above a backend. It
 // passes [Run], PINs included, and the caller orders its faults: [Memory.Block], [Memory.Delay], [Memory.Fail],
 // [Memory.SignWrong]. Its device lives as long as the Memory: after Close,
-// Reopen goes on with the same keys. It protects nothing.
+// Reopen continues with the same keys. It protects nothing.
 type Memory struct {
 	name string
 	seal [32]byte // encrypts the private keys in materials

@@ -112,7 +112,7 @@ func testPINLock(t *testing.T, h Harness) {
 }
 
 // testPINWrong: wrong tries are refused before the device locks, keys without a
-// PIN go on, and the right PIN in time is taken.
+// PIN still sign, and the right PIN in time is accepted.
 func testPINWrong(t *testing.T, h Harness) {
 	if h.WrongPINs == 0 {
 		return
@@ -140,7 +140,7 @@ func testPINWrong(t *testing.T, h Harness) {
 	}
 }
 
-// testPINIsNotKept: nothing that is stored, said or exported holds the PIN.
+// testPINIsNotKept: nothing that is stored, returned or exported holds the PIN.
 func testPINIsNotKept(t *testing.T, h Harness) {
 	if h.WrongPINs == 0 {
 		return

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// InterfaceDescription is what an interface file says, in the order of the file
+// InterfaceDescription is the content of an interface file, in the order of the file
 // (https://varlink.org/Interface-Definition). Comments are not kept.
 type InterfaceDescription struct {
 	Name    string

@@ -37,7 +37,7 @@ func nameForms() names {
 // wordBytes are the bytes of which words, names and numbers are made.
 const wordBytes = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-"
 
-// fail keeps the first error. Without a token no rule goes on.
+// fail keeps the first error. Without a token no rule continues.
 func (p *idlParser) fail(format string, args ...any) {
 	if p.err == nil {
 		p.err = fmt.Errorf("line %d: %s", p.line, fmt.Sprintf(format, args...))

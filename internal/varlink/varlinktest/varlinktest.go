@@ -1,8 +1,8 @@
 // Package varlinktest holds Go types to the interface file that specifies them,
 // so that the two cannot drift apart. It is for tests.
 //
-// Start at [Check]. It compares names, types and order; what a member means, it
-// cannot know.
+// Start at [Check]. It compares names, types and order; it cannot compare what a member
+// means.
 package varlinktest
 
 import (

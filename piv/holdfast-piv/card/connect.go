@@ -35,7 +35,7 @@ func (s *Session) connect(reader string) error {
 
 // leaks reports whether piv.Open, which failed with err, has left its exclusive
 // connection to the reader open, which it does when the card refuses a transaction
-// or the PIV application. Nothing but the end of the process closes that one.
+// or the PIV application. Only the end of the process closes that one.
 // piv-go's errors do not tell at which step it failed, but pcscd refuses a second
 // connection while the first is open.
 func leaks(reader string, err error) bool {

@@ -88,7 +88,7 @@ func (s *Session) likely(ref byte, new []byte, begun bool) ([][]byte, error) {
 	case begun:
 		return [][]byte{new}, nil
 	}
-	return nil, &fault.Error{Kind: fault.PINRequired, Message: fmt.Sprintf("card %d has a %s of its own", s.serial, names[ref]), Hint: "give the one that it has now"}
+	return nil, &fault.Error{Kind: fault.PINRequired, Message: fmt.Sprintf("card %d has a %s of its own", s.serial, names[ref]), Hint: "give its present one"}
 }
 
 // rotate gives the card a new random management key, which the card stores. The PIN

@@ -95,7 +95,7 @@ func (s *Session) unsigned(r *wire.Request, status uint16, waited time.Duration)
 	touch := r.TouchPolicy == keys.PolicyAlways || r.TouchPolicy == keys.PolicyCached
 	switch {
 	case status == statusSecurity && (touch || waited > briefly):
-		return &fault.Error{Kind: fault.TouchTimeout, Message: fmt.Sprintf("nobody touched card %d", s.serial), Hint: "try again, and touch the card while it blinks"}
+		return &fault.Error{Kind: fault.TouchTimeout, Message: fmt.Sprintf("card %d was not touched", s.serial), Hint: "try again, and touch the card while it blinks"}
 	case status == statusSecurity:
 		s.verified = false
 		return &fault.Error{Kind: fault.PINRequired, Message: fmt.Sprintf("card %d needs its PIN for slot %s", s.serial, r.Slot), Next: fault.Next{Do: fault.Unlock}}
