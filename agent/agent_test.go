@@ -549,7 +549,7 @@ func TestWatchTellsOfKeysAndPolicy(t *testing.T) {
 	}
 }
 
-// waitForWatcher returns once somebody watches, so that no event is lost.
+// waitForWatcher returns once a watcher is connected, so that no event is lost.
 func (r *rig) waitForWatcher() {
 	r.t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); r.agent.Watchers() == 0; {

@@ -18,7 +18,7 @@ import (
 	"holdfast/internal/keys/keystest"
 )
 
-// confirmed is a rig with a user and a key that wants a yes.
+// confirmed is a rig with a user and a key that needs confirmations.
 func confirmed(t *testing.T, c agentwire.Confirm, change ...func(*agentwire.CreateKeyParameters)) (*rig, *person) {
 	t.Helper()
 	p := newPerson()
@@ -37,7 +37,7 @@ func (r *rig) signingFor(who *agentwire.Reported) <-chan error {
 	return r.calling(r.t.Context(), agentwire.SignTLSClient, p)
 }
 
-// wantYes fails unless a signature for who waits for a yes, and gives it.
+// wantYes fails unless a signature for who waits for a confirmation, and gives it.
 func wantYes(t *testing.T, r *rig, p *person, who *agentwire.Reported) {
 	t.Helper()
 	before := r.memory.Signs()

@@ -38,7 +38,7 @@ func newPerson() *person {
 	return &person{shown: make(chan *shown, 1000), touches: make(chan *shown, 1000)}
 }
 
-// withPerson is a change of a rig: somebody can be asked.
+// withPerson is a change of a rig: the agent can prompt a user.
 func withPerson(p *person) func(*rig) { return func(r *rig) { r.options.Person = p } }
 
 // PIN implements agent.Person.
@@ -81,7 +81,7 @@ func (p *person) Touch(s prompt.Subject) func() {
 // next returns the next prompt.
 func (p *person) next(t *testing.T) *shown { t.Helper(); return soon(t, "a prompt", p.shown) }
 
-// none fails when there is a prompt that nobody has answered.
+// none fails when there is an unanswered prompt.
 func (p *person) none(t *testing.T) {
 	t.Helper()
 	select {

@@ -259,7 +259,7 @@ func TestStatusShowsEachCard(t *testing.T) {
 	}
 }
 
-// A card that is pulled under work keeps its queue until nobody uses it, and the
+// A card that is removed during work keeps its queue until no caller uses it, and the
 // next work finds a new one.
 func TestQueueOfAPulledCardEnds(t *testing.T) {
 	r, _ := touchRig(t)

@@ -142,7 +142,7 @@ func (r *rig) handedOver() (conn *varlink.Conn, end func()) {
 }
 
 // A process that ends while the device signs for it takes the answer with it, even
-// when somebody else still holds its connection.
+// when another process still holds its connection.
 func TestAnswerForAnEndedProcessStaysHere(t *testing.T) {
 	r := newRig(t)
 	r.create("alice", keys.TLSClient)

@@ -42,7 +42,7 @@ func TestCards(t *testing.T) {
 	}
 }
 
-// What spends a try of a PIN is sent once, however the call ends.
+// A call that spends a PIN try is sent once, whatever its outcome.
 func TestSecretsAreSentOnce(t *testing.T) {
 	pin := []byte(clienttest.CardPIN)
 	onCard := agentwire.CreateKeyParameters{Name: "alice", Purpose: "tls-client", PIN: pin, OnCard: &agentwire.OnCard{Card: 7}}

@@ -202,7 +202,7 @@ func TestNoRepeat(t *testing.T) {
 	}
 }
 
-// What is called once does not go over a connection that has grown old.
+// A call that must be sent once does not use an old connection.
 func TestFreshConnection(t *testing.T) {
 	agent := clienttest.Start(t)
 	c := dial(t, agent.Socket)
@@ -290,7 +290,7 @@ func TestRefusedCaller(t *testing.T) {
 	}
 }
 
-// What nobody has read was not carried out: even a PIN may be sent again, and a
+// A request that was not read was not carried out: even a PIN may be sent again, and a
 // call that an agent cut off when it stopped is no denial.
 func TestRepeatOfTheUnread(t *testing.T) {
 	listener, path := listen(t)

@@ -10,7 +10,7 @@ import (
 	"holdfast/internal/varlink"
 )
 
-// newTestPool returns a pool of connections to nobody, and counts those made.
+// newTestPool returns a pool of connections without a server, and counts those made.
 func newTestPool(t *testing.T) (*pool, *int) {
 	t.Helper()
 	made := 0

@@ -273,7 +273,7 @@ func activate(t *testing.T, listener *net.UnixListener, dir, device string) (kil
 	return kill
 }
 
-// What the agent refuses is refused with its words, also to another key.
+// The agent's rejection is passed on unchanged, also for another key.
 func TestRealRefusals(t *testing.T) {
 	r := newRealRig(t)
 	k := r.key(t, "www", keys.TLSServer, keys.ES256)

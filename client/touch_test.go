@@ -78,7 +78,7 @@ func TestTouchOfSilentKey(t *testing.T) {
 	}
 }
 
-// A key that may as well wait for its PIN, or for a yes, waits for a touch when the
+// A key that may also wait for its PIN or a confirmation waits for a touch when the
 // agent says so.
 func TestTouchThatTheAgentTells(t *testing.T) {
 	for name, change := range map[string]func(*agentwire.Key){
@@ -111,7 +111,7 @@ func TestTouchThatTheAgentTells(t *testing.T) {
 	}
 }
 
-// Nobody is told of a key that is quick, or that wants no touches.
+// There is no notice for a key that is quick or needs no touch.
 func TestNoTouch(t *testing.T) {
 	_, c, told := touchy(t, func(*agentwire.Key) {})
 	if err := <-sign(t, c); err != nil {

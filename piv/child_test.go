@@ -24,7 +24,7 @@ func impatient(c *piv.Config) {
 	c.Limits(400*time.Millisecond, 200*time.Millisecond, 50*time.Millisecond)
 }
 
-// TestStartsNothing: an agent that nobody asks about cards runs no child.
+// TestStartsNothing: an agent without a request about cards runs no child.
 func TestStartsNothing(t *testing.T) {
 	s := newScript(t)
 	b := s.open(t)
@@ -206,7 +206,7 @@ func TestTouchAbandoned(t *testing.T) {
 	}
 }
 
-// TestCutOffWhileGenerating: nobody knows whether the card has made the key.
+// TestCutOffWhileGenerating: whether the card has made the key is unknown.
 func TestCutOffWhileGenerating(t *testing.T) {
 	s := newScript(t)
 	b := s.open(t)
@@ -311,7 +311,7 @@ func TestUnlockOvertaken(t *testing.T) {
 	}
 }
 
-// TestUnlockPassed: that one key is locked keeps nobody from unlocking another, and
+// TestUnlockPassed: a lock of one key does not cancel the unlock of another, and
 // a card whose key was locked meanwhile is not busy.
 func TestUnlockPassed(t *testing.T) {
 	_, b, cards := start(t, 1)

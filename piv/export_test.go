@@ -8,7 +8,7 @@ func (c *Config) Limits(operation, identify, grace time.Duration) {
 	c.limits.operation, c.limits.identify, c.limits.grace = operation, identify, grace
 }
 
-// Finger sets how long a card may wait for a touch that nobody wants any more.
+// Finger sets how long a card may wait for a touch after its caller has left.
 func (c *Config) Finger(d time.Duration) { c.limits.finger = d }
 
 // Workers returns the process ids of the children that hold cards, and of the one

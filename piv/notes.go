@@ -16,13 +16,13 @@ func spent(serial uint32, pin, puk *int) *fault.Error {
 	}
 	e := &fault.Error{Kind: fault.PINBlocked, Message: "the card's PIN is blocked", Next: fault.Next{Do: fault.Unblock, Card: serial}}
 	if *pin == 1 {
-		e.Message = "the card's PIN has one try left, which is not spent"
+		e.Message = "the card's PIN has one try left, and holdfast never uses the last one"
 	}
 	switch {
 	case puk == nil || *puk > 1:
 		return e
 	case *puk == 1:
-		e.Message += ", and its PUK has one try left, which is not spent either"
+		e.Message += ", and its PUK has one try left, and holdfast uses neither"
 	default:
 		e.Message += ", and so is its PUK"
 	}
@@ -90,7 +90,7 @@ func notePUK(c keys.Card, add func(message, hint string)) {
 	case *c.PUKTries == 0:
 		add("the PUK is blocked", lost)
 	case *c.PUKTries == 1:
-		add("1 try of the PUK is left, which is not spent", lost)
+		add("1 try of the PUK is left, and holdfast never uses the last one", lost)
 	case *c.PUKTries == 2:
 		add("2 tries of the PUK are left, the last of which is never spent", lost)
 	}

@@ -55,7 +55,7 @@ func TestSpent(t *testing.T) {
 		says, hint string
 	}{
 		{nil, nil, "", ""}, {&three, &three, "", ""}, {&two, &none, "", ""},
-		{&one, &three, "PIN has one try left, which is not spent", "holdfast piv unblock --card 7"},
+		{&one, &three, "PIN has one try left, and holdfast never uses the last one", "holdfast piv unblock --card 7"},
 		{&none, &two, "PIN is blocked", "holdfast piv unblock --card 7"},
 		{&none, nil, "PIN is blocked", "holdfast piv unblock --card 7"},
 		{&none, &one, "PIN is blocked, and its PUK has one try left", "only a reset"},

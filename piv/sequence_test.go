@@ -69,7 +69,7 @@ func (q *sequence) reset() {
 	q.tries, q.wrong, q.unlocked, q.doubt, q.log = 3, 0, make([]bool, len(q.keys)), false, nil
 }
 
-// settle returns when the card is done with what nobody waits for any more.
+// settle returns when the card has finished the requests whose callers have left.
 func (q *sequence) settle() {
 	if err := q.b.Check(soon(q.t), q.keys[0]); err != nil {
 		q.t.Fatal(err)

@@ -69,7 +69,7 @@ func TestPackage(t *testing.T) {
 	}
 }
 
-// Who has no card needs no pcscd: the package goes without.
+// A user without a card needs no pcscd: the package works without it.
 func TestPackageNeedsNothingForCards(t *testing.T) {
 	p := readPackages(t)
 	if len(p.Depends) > 0 {

@@ -193,7 +193,7 @@ func TestUserUnits(t *testing.T) {
 }
 
 // Every moment has a run that looks ahead to it: the timer is exact and comes sooner
-// than a run's view ends. What fell due while the machine was off is not left.
+// than a run's view ends. Renewals that fell due while the machine was off are made up for.
 func TestRenewTimers(t *testing.T) {
 	for _, manager := range []string{"system", "user"} {
 		start := settings(t, filepath.Join(manager, "holdfast-renew.service"))["ExecStart"]

@@ -10,7 +10,7 @@ import (
 )
 
 // maxModules is how many modules that go.mod names may be linked into what users
-// run. Each one is somebody else's code next to the keys.
+// run. Each one is foreign code next to the keys.
 const maxModules = 14
 
 // card is the one product that needs a C compiler: the child process that talks

@@ -82,7 +82,7 @@ func sourceFiles(t *testing.T) []string {
 	return files
 }
 
-// existing drops what git still lists and somebody has removed.
+// existing drops files that git still lists and that were removed.
 func existing(t *testing.T, files []string) []string {
 	t.Helper()
 	return slices.DeleteFunc(files, func(name string) bool {

@@ -57,7 +57,7 @@ func programs(t *testing.T) string {
 	return filepath.Dir(daemon.Program(t, daemon.Tool))
 }
 
-// freePort returns a port of the loopback interface that nobody listens on now.
+// freePort returns a port of the loopback interface on which no process listens now.
 func freePort(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

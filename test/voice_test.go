@@ -280,7 +280,7 @@ var (
 )
 
 // freeSubjects returns the sentences of a paragraph that open with a pronoun which
-// stands for nobody in particular. Questions may.
+// has no antecedent. Questions may.
 func freeSubjects(paragraph string) []string {
 	var free []string
 	for start := 0; start < len(paragraph); {

@@ -250,7 +250,7 @@ func TestStatusDoesNotHang(t *testing.T) {
 }
 
 // TestStatusThatComesLate: a Status call that waited for the owner of a healthy
-// device until its time was nearly over sends nothing, and blames nobody.
+// device until its time was nearly over sends nothing, and blames no device.
 func TestStatusThatComesLate(t *testing.T) {
 	b, proxy, _ := behind(t, false)
 	wantState(t, b, keys.StateReady)

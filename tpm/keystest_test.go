@@ -20,7 +20,7 @@ var swtpmKeys = []keys.Capability{
 const swtpmWrongPINs = 2
 
 // TestKeystestSwtpm: the suite on a TPM of the strictest kind, with three places
-// for keys, three for sessions, and nobody who swaps them.
+// for keys, three for sessions, and no resource manager that swaps them.
 func TestKeystestSwtpm(t *testing.T) {
 	keystest.Run(t, func(t *testing.T) keystest.Harness {
 		device := swtpm.Start(t)

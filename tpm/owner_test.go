@@ -206,7 +206,7 @@ func TestPersistentCollision(t *testing.T) {
 	}
 }
 
-// TestPersistentKeyComesBack: a persistent key that somebody removed is put
+// TestPersistentKeyComesBack: a persistent key that another program removed is put
 // back where its record says.
 func TestPersistentKeyComesBack(t *testing.T) {
 	b, proxy, _ := behind(t, false)

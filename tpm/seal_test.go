@@ -170,7 +170,7 @@ func TestSealedWithSwappedParent(t *testing.T) {
 	}
 }
 
-// TestUnsealReplyIsAuthentic: a reply that somebody changed is not a secret.
+// TestUnsealReplyIsAuthentic: a changed reply is not a secret.
 func TestUnsealReplyIsAuthentic(t *testing.T) {
 	b, proxy, _ := behind(t, false)
 	sealed := seal(t, b)

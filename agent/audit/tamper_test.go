@@ -19,7 +19,7 @@ func split(data []byte) [][]byte {
 
 func join(lines [][]byte) []byte { return bytes.Join(lines, nil) }
 
-// rechain writes the lines from i on anew, so that the chain fits again.
+// rechain rewrites the lines from i on, so that the chain fits again.
 func rechain(t *testing.T, lines [][]byte, i int) [][]byte {
 	t.Helper()
 	l := Log{}

@@ -32,7 +32,7 @@ func TestForgedSignals(t *testing.T) {
 	}
 }
 
-// Descriptors that somebody sends along are not taken: they would fill up the process.
+// Descriptors that a sender adds to a message are not received: they would fill up the process.
 func TestDescriptorsAreRefused(t *testing.T) {
 	bus := desktop.StartBus(t)
 	l := bus.StartLogind()
@@ -82,7 +82,7 @@ func TestMalformedSignals(t *testing.T) {
 	f.want(sleeps) // and nothing before it
 }
 
-// everybody returns the unique names of all on the bus but conn.
+// everybody returns the unique names of all connections to the bus but conn.
 func everybody(t *testing.T, conn *dbus.Conn) []string {
 	t.Helper()
 	var names []string

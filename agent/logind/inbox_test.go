@@ -15,7 +15,7 @@ func ended(i *inbox) bool {
 	}
 }
 
-// Signals that nobody handles in time are not dropped in silence: one of them may
+// Signals that are not handled in time are not dropped silently: one of them may
 // have been the lock. The connection ends, and the next one asks.
 func TestFullInbox(t *testing.T) {
 	i := newInbox()

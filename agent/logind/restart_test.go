@@ -48,7 +48,7 @@ func TestBusRestarts(t *testing.T) {
 	}
 }
 
-// A bus that takes connections and says nothing keeps nobody from ending.
+// A bus that accepts connections and does not answer does not keep Follow from ending.
 func TestSilentBus(t *testing.T) {
 	bus := desktop.StartBus(t)
 	f := follow(t, bus.Address, logind.Options{}, nil)

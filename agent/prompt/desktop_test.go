@@ -41,7 +41,7 @@ func TestPINOnDesktop(t *testing.T) {
 	}
 }
 
-// TestConfirm: only OK is a yes.
+// TestConfirm: only OK confirms.
 func TestConfirm(t *testing.T) {
 	for name, test := range map[string]struct {
 		reply []string
@@ -80,7 +80,7 @@ func TestConfirm(t *testing.T) {
 	}
 }
 
-// TestConfirmOnDesktopAlone: a yes is never taken from a terminal, neither for want
+// TestConfirmOnDesktopAlone: a confirmation is never taken from a terminal, neither for want
 // of a desktop nor from a pinentry that falls back to one.
 func TestConfirmOnDesktopAlone(t *testing.T) {
 	pane := newPane(t, "wait")

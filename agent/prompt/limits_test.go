@@ -12,7 +12,7 @@ import (
 	"holdfast/internal/proc"
 )
 
-// TestAnswerTimeout: a prompt that nobody answers ends by itself.
+// TestAnswerTimeout: a prompt without an answer ends by itself.
 func TestAnswerTimeout(t *testing.T) {
 	pinentry := play(t, "pinentry", script{Replies: gnome, Hang: "GETPIN"})
 	p := onDesktop(pinentry.dir)

@@ -49,7 +49,7 @@ func TestNoPinentry(t *testing.T) {
 	}
 }
 
-// TestDaemonHearsAtOnce: with neither terminal nor desktop nobody is waited for.
+// TestDaemonHearsAtOnce: with neither terminal nor desktop, the error comes at once.
 func TestDaemonHearsAtOnce(t *testing.T) {
 	p := bare(t, "")
 	p.dirs = nil

@@ -93,7 +93,7 @@ func (s *service) next(name string) call {
 	}
 }
 
-// quiet fails when there was a call that nobody expected.
+// quiet fails when there was an unexpected call.
 func (s *service) quiet() {
 	s.t.Helper()
 	select {

@@ -13,7 +13,7 @@ import (
 	"holdfast/internal/fault"
 )
 
-// TestRefused: nobody is asked on a terminal that is not the caller's own.
+// TestRefused: no prompt appears on a terminal that is not the caller's own.
 func TestRefused(t *testing.T) {
 	pane := newPane(t, "wait")
 	good := subject(t, pane.pid)

@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 )
 
-// TestQuoted: what somebody else has written cannot change what a prompt means.
+// TestQuoted: untrusted text cannot change the meaning of a prompt.
 func TestQuoted(t *testing.T) {
 	for s, want := range map[string]string{
 		"kubectl":              `"kubectl"`,

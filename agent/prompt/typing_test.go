@@ -174,7 +174,7 @@ func opened(pid int32, path string) bool {
 }
 
 // TestInterrupt is the user who presses Ctrl-C: the terminal sends it to the
-// caller, with which the prompt ends, although nobody says so.
+// caller, with which the prompt ends, without any other message.
 func TestInterrupt(t *testing.T) {
 	for _, pinentry := range []string{"pinentry-curses", "pinentry-tty"} {
 		t.Run(pinentry, func(t *testing.T) {

@@ -139,7 +139,7 @@ func TestLedgerIsNotWrittenTooLarge(t *testing.T) {
 	wantTries(t, s, "after a restart", 0)
 }
 
-// TestOldTriesLeaveTheLedger, also those of keys that nobody tries again.
+// TestOldTriesLeaveTheLedger, also those of keys that are not tried again.
 func TestOldTriesLeaveTheLedger(t *testing.T) {
 	s, clock := stocked(t)
 	if err := errors.Join(s.SpendPINTry(1000, []byte("web")), s.SpendPINTry(1001, []byte("web"))); err != nil {

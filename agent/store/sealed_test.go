@@ -162,7 +162,7 @@ func TestSealedSetAside(t *testing.T) {
 	}
 }
 
-// TestSealedChangedBehindTheStore: what somebody else wrote is not written over.
+// TestSealedChangedBehindTheStore: the store does not overwrite another program's change.
 func TestSealedChangedBehindTheStore(t *testing.T) {
 	s := open(t, fresh(t))
 	put(t, s, secret("web"))

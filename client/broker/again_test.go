@@ -34,7 +34,7 @@ func (m *slow) Credential(_ context.Context, r minted.Request) (brokerwire.Crede
 
 func (m *slow) Forget(profile string, _ *uint32) { m.forgot <- profile }
 
-// What was decided before a long wait is decided again after it.
+// A decision from before a long wait is made again after it.
 func TestWaitingCallerIsDecidedAgain(t *testing.T) {
 	for name, test := range map[string]struct {
 		change func(b *Broker, rule *string) error

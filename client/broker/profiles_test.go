@@ -134,7 +134,7 @@ func TestProfileCacheKeepsThePreviousProfile(t *testing.T) {
 	if got := b.server("prod"); got != "https://two:6443" || b.fault("prod") != nil {
 		t.Errorf("mended: %q, fault %v", got, b.fault("prod"))
 	}
-	// A file that was bad from the start is nobody's profile.
+	// A file that was bad from the start is no profile.
 	if err := os.WriteFile(filepath.Join(b.dir, "bad.yaml"), []byte("{}"), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -83,7 +83,7 @@ func ask(path string, p brokerwire.GetCredentialParameters) (*brokerwire.Credent
 	return reply.Credential, err
 }
 
-// call makes one call. What the broker answers is a fault.Error.
+// call makes one call. An error of the broker is a fault.Error.
 func call(path, method string, in, out any) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
@@ -280,7 +280,7 @@ func within(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// taken listens on a port of the loopback interface that nobody else has.
+// taken listens on a free port of the loopback interface.
 func taken(t *testing.T) net.Listener {
 	t.Helper()
 	l, err := net.Listen("tcp4", "127.0.0.1:0")

@@ -42,7 +42,7 @@ func renewalOf(t *testing.T, agent *clienttest.Agent, change func(*agentwire.Key
 	return &Renewal{Options: o, Profile: &profile.Profile{Name: "prod", Key: "alice"}, Key: k}
 }
 
-// A renewal, which nobody watches, creates no key that needs a PIN.
+// An unattended renewal creates no key that needs a PIN.
 func TestNextKeyNeedsNoPIN(t *testing.T) {
 	tests := map[string]func(*agentwire.Key){
 		"on a card": func(k *agentwire.Key) { k.Place = &agentwire.Place{Card: 7} },

@@ -39,7 +39,7 @@ func TestParseSubjectRefusals(t *testing.T) {
 	}
 }
 
-// What is accepted is a name that certificates can hold and that is read back.
+// An accepted name fits into a certificate and is read back unchanged.
 func FuzzParseSubject(f *testing.F) {
 	seeds := []string{"CN=alice,O=dev", `CN=a\,b`, "UID=x", "C=DE,ST=B", "CN=a+O=b", `\`, "CN=ä", "O=\xff"}
 	if len(seeds) == 0 {

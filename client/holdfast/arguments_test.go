@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// What is wrong with a command line is said in this tool's words, and the hint
+// Errors about a command line are in this tool's words, and the hint
 // leads to the help of the command.
 func TestUsageTexts(t *testing.T) {
 	for line, want := range map[string]string{

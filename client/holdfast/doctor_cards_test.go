@@ -174,7 +174,7 @@ func TestDoctorCardFaults(t *testing.T) {
 	}
 }
 
-// Who has no key on a card need not have what cards take.
+// A user without a key on a card does not need the programs for cards.
 func TestDoctorCardsUnused(t *testing.T) {
 	agent, m := withReaders(t)
 	agent.AddKey("alice", keys.TLSClient, keys.ES256)

@@ -20,7 +20,7 @@ import (
 	"holdfast/test/apiserver"
 )
 
-// cluster is a stand-in for a cluster, and somebody who may enroll there.
+// cluster is a stand-in for a cluster, and a user who may enroll there.
 type cluster struct {
 	*apiserver.Server
 	command
@@ -164,7 +164,7 @@ func TestEnrollKeepsTheProfile(t *testing.T) {
 	c.run("enroll", "kubernetes", "prod", "--key", "bob", "--kubeconfig", c.kubeconfig).want(t, 2, "is for key alice, not for bob")
 }
 
-// Who signs in through an exec plugin does so once, and gets a hardware key.
+// A user who signs in through an exec plugin does so once, and gets a hardware key.
 func TestEnrollByPlugin(t *testing.T) {
 	c := withCluster(t)
 	script := filepath.Join(t.TempDir(), "login")
@@ -230,7 +230,7 @@ func TestEnrollRefusals(t *testing.T) {
 	}
 }
 
-// What signs in to one cluster is not sent to another.
+// A credential for one cluster is not sent to another.
 func TestEnrollAnotherCluster(t *testing.T) {
 	c := withCluster(t)
 	other := apiserver.Start(t)

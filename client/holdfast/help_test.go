@@ -100,7 +100,7 @@ func TestNoSecretInArguments(t *testing.T) {
 	})
 }
 
-// What lists or shows does so for programs too.
+// Commands that list or show have output for programs too.
 func TestJSONEverywhere(t *testing.T) {
 	for _, path := range []string{
 		"key list", "key show", "key create", "key adopt", "key bind", "certificate show", "certificate install", "status", "doctor",

@@ -59,7 +59,7 @@ func TestCreateOnlyOnCards(t *testing.T) {
 	}
 }
 
-// A card that everybody can use gets no key, which is said before its PIN is typed.
+// A card with factory secrets gets no key, and the error comes before the PIN prompt.
 func TestCreateOnFactoryCard(t *testing.T) {
 	agent, _ := withCards(t, clienttest.NewFactoryCard(7))
 	args := []string{"key", "create", "alice", "--purpose", "tls-client", "--backend", "piv"}
@@ -85,7 +85,7 @@ func TestNoPINOfItsOwnOnCard(t *testing.T) {
 	c.run(args...).want(t, 2, want)
 }
 
-// Who has the management key needs the PIN only for a key that wants it.
+// With the management key, the PIN is needed only for a key that requires it.
 func TestCreateWithManagementKey(t *testing.T) {
 	agent, c := withCards(t, clienttest.NewCard(7))
 	management := strings.Repeat("0c", 24)

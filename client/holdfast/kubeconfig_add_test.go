@@ -134,7 +134,7 @@ func TestKubeconfigNoPool(t *testing.T) {
 	}
 }
 
-// Who would wait for an approval in vain hears so now.
+// A warning comes at once where no approver exists.
 func TestKubeconfigCertificateOfPerson(t *testing.T) {
 	h := setUp(t)
 	ca := clienttest.NewCA(t)
@@ -216,7 +216,7 @@ func TestKubeconfigAddRefuses(t *testing.T) {
 	}
 }
 
-// Without the broker nobody knows where its proxy listens; the other modes need
+// Without the broker, its proxy's address is unknown; the other modes need
 // no proxy.
 func TestKubeconfigAddWithoutBroker(t *testing.T) {
 	h := setUp(t)
@@ -235,7 +235,7 @@ func TestKubeconfigAddBrokerSaysNo(t *testing.T) {
 	h.unchanged(t)
 }
 
-// A profile of that name for another cluster is somebody else's.
+// A profile of that name for another cluster is not overwritten.
 func TestKubeconfigAddOtherServer(t *testing.T) {
 	h := setUp(t)
 	check(t, profile.Write(h.profiles, &profile.Profile{

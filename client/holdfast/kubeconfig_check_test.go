@@ -30,7 +30,7 @@ func TestKubeconfigCheck(t *testing.T) {
 		{"token without cluster info", "        - dev\n", "        - dev\n        - --mode=token\n", "provideClusterInfo is not true"},
 		{"other port", "127.0.0.1:16500", "127.0.0.1:16501", "its server is https://127.0.0.1:16501 and has to be https://127.0.0.1:16500"},
 		{"other name", "tls-server-name: dev.", "tls-server-name: prod.", `its tls-server-name is "prod.holdfast.internal" and has to be "dev.`},
-		{"other CA", "certificate-authority-data:", "certificate-authority: ca.pem\n    x:", "its certificate-authority is not the one that answers"},
+		{"other CA", "certificate-authority-data:", "certificate-authority: ca.pem\n    x:", "its certificate-authority is not the one that the broker presents"},
 		{"proxy", "tls-server-name: dev.", "proxy-url: http://p\n    tls-server-name: dev.", "its proxy-url is not"},
 		{"insecure", "certificate-authority-data:", "insecure-skip-tls-verify: true\n    certificate-authority-data:", "context dev-holdfast: insecure-skip-tls-verify"},
 		{"no cluster", "    cluster: dev-holdfast\n    user:", "    cluster: gone\n    user:", `its cluster "gone" is not there`},
@@ -149,7 +149,7 @@ func TestKubeconfigRemove(t *testing.T) {
 	h.unchanged(t)
 }
 
-// Somebody else's lock is not broken.
+// Another program's lock is not broken.
 func TestKubeconfigLocked(t *testing.T) {
 	h := setUp(t)
 	check(t, os.WriteFile(h.config+".lock", nil, 0o600))

@@ -175,7 +175,7 @@ func TestMetricsOfOneAlone(t *testing.T) {
 	}
 }
 
-// What another program sends is checked before it is printed.
+// Data from another program is checked before it is printed.
 func TestStrangeMetricsAreRefused(t *testing.T) {
 	for about, m := range map[string]metrics.Metric{
 		"an odd label":   {Name: "a", Kind: "gauge", Samples: []metrics.Sample{{Labels: []string{"x"}}}},

@@ -66,7 +66,7 @@ func TestUnblock(t *testing.T) {
 	c.run("piv", "unblock", "--puk-fd", "0", "--pin-fd", "0").want(t, 1, "PIN and PUK are the same")
 }
 
-// The last try is nobody's to spend here, and nobody types a PIN in vain.
+// The last try is never spent, and no prompt asks for a PIN that cannot work.
 func TestLastTryIsNotSpent(t *testing.T) {
 	agent, c := withCards(t, clienttest.NewCard(7))
 	c.stdin = clienttest.CardPIN + "\n864209\n"

@@ -59,7 +59,7 @@ func TestSetUpNewCard(t *testing.T) {
 	}
 }
 
-// Nothing is asked or sent without a yes.
+// Nothing is asked or sent without a confirmation.
 func TestSetUpRefused(t *testing.T) {
 	agent, c := withCards(t, clienttest.NewFactoryCard(7))
 	p := openPTY(t)
@@ -73,7 +73,7 @@ func TestSetUpRefused(t *testing.T) {
 }
 
 // A card that was set up before: its PIN and PUK are asked for. The management key
-// is not where the PIN opens it, and is where somebody else keeps it.
+// is not where the PIN opens it, and is kept elsewhere.
 func TestSetUpAgain(t *testing.T) {
 	agent, _ := withCards(t, clienttest.NewCard(7))
 	old := []string{
@@ -168,7 +168,7 @@ func TestSetUpByScript(t *testing.T) {
 	c.run("piv", "setup", "--generate-puk", "--puk-fd", "0").want(t, 2, "exclude each other")
 }
 
-// What cannot succeed is said before anybody is asked for anything.
+// An error that is certain comes before the first prompt.
 func TestSetUpHopeless(t *testing.T) {
 	zero, one := 0, 1
 	card := clienttest.NewCard(7)

@@ -141,7 +141,7 @@ func TestRenewByKey(t *testing.T) {
 	c.run("certificate", "renew", "alice").want(t, 2, "is in several profiles", "dev, prod")
 }
 
-// What is due is renewed, and nothing is said where nothing is.
+// Due certificates are renewed, and without one there is no output.
 func TestRenewDue(t *testing.T) {
 	c := withCluster(t)
 	command{socket: "/nowhere"}.run("renew", "--due").silent(t) // there is nothing to ask an agent about

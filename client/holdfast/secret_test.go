@@ -56,7 +56,7 @@ func FuzzReadLine(f *testing.F) {
 	})
 }
 
-// A new PIN or PUK is not one that anybody would guess, and the refusal does not
+// A new PIN or PUK must not be easy to guess, and the error does not
 // repeat it.
 func TestCheckNew(t *testing.T) {
 	for secret, good := range map[string]bool{

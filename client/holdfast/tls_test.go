@@ -210,7 +210,7 @@ func TestServerNotVerified(t *testing.T) {
 	}
 }
 
-// What the agent says is what the user sees, with its exit code.
+// The user sees the agent's error, with its exit code.
 func TestConnectKeyFaults(t *testing.T) {
 	tests := map[string]struct {
 		spoil func(*rig)

@@ -127,14 +127,14 @@ func TestUnlockCard(t *testing.T) {
 	p.command(t, agent.Socket).run("unlock", "alice").want(t, 5, "no PIN was entered")
 }
 
-// Nobody types a PIN that is of no use.
+// No prompt asks for a PIN that cannot work.
 func TestUnlockInVain(t *testing.T) {
 	for name, test := range map[string]struct {
 		spoil func(*clienttest.Agent)
 		code  int
 		texts []string
 	}{
-		"no PIN":    {func(a *clienttest.Agent) { a.Change("alice", func(k *agentwire.Key) { k.PIN = false }) }, 5, []string{"nobody to ask"}},
+		"no PIN":    {func(a *clienttest.Agent) { a.Change("alice", func(k *agentwire.Key) { k.PIN = false }) }, 5, []string{"no prompt for the PIN"}},
 		"elsewhere": {func(a *clienttest.Agent) { a.Cards[0].Serial = 8 }, 1, []string{"key alice is on card 7, which is in no reader", "hint: insert card 7"}},
 		"no reader": {func(a *clienttest.Agent) { a.Cards = nil }, 1, []string{"which is in no reader"}},
 		"in use": {func(a *clienttest.Agent) {

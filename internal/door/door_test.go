@@ -159,7 +159,7 @@ func TestConnectionsAreLimited(t *testing.T) {
 	}
 }
 
-// A caller whose process has ended is not served: nobody would take the answer.
+// A caller whose process has ended is not served: no process would get the reply.
 func TestEndedCallerIsRejected(t *testing.T) {
 	r := newRig(t, door.Options{})
 	self, err := os.Executable()

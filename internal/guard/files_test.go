@@ -81,7 +81,7 @@ func TestCheckSocketDirectoryWantsAPath(t *testing.T) {
 	}
 }
 
-// The kernel refuses such a way before checkWay sees it, unless somebody makes it
+// The kernel refuses such a way before checkWay sees it, unless another process makes it
 // in between.
 func TestCheckWayEnds(t *testing.T) {
 	path := t.TempDir() + "/p"

@@ -204,7 +204,7 @@ func TestNoKeyring(t *testing.T) {
 	set(t, on(t, bus), "name", []byte("secret")) // the same bus, come back
 }
 
-// A bus that starts a keyring by itself starts one that nobody has unlocked.
+// A bus that starts a keyring by itself starts a locked one.
 func TestActivatedKeyring(t *testing.T) {
 	bus := desktop.StartActivatingBus(t)
 	asked := prompts(t, bus)

@@ -62,7 +62,7 @@ func listenAs(t *testing.T, uid uint32, name string) {
 	}
 }
 
-// A socket on which somebody else listens is not the session's bus, and is told no
+// A socket on which another user listens is not the session's bus, and gets no
 // secret.
 func TestBusOfAnotherUser(t *testing.T) {
 	dir, err := os.MkdirTemp("", "keyring-")

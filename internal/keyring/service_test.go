@@ -63,7 +63,7 @@ func (s *service) OpenSession(string, dbus.Variant) (dbus.Variant, dbus.ObjectPa
 	return dbus.MakeVariant(""), "/session", nil
 }
 
-// Prompt shows a dialog that nobody answers.
+// Prompt shows a dialog that is never answered.
 func (s *service) Prompt(string) *dbus.Error { return nil }
 
 // serve puts the service on a bus.

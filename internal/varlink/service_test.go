@@ -307,7 +307,7 @@ func TestOneway(t *testing.T) {
 			t.Errorf("%s: got %s, want the reply to the next call, %s", method, got, want)
 		}
 	}
-	// The service hears of what failed all the same.
+	// The service gets the error in any case.
 	if got, want := fmt.Sprint(failed), "[step: own error org.example.test.Silent returned without a reply]"; got != want {
 		t.Errorf("OnError got %s, want %s", got, want)
 	}

@@ -40,7 +40,7 @@ func TestWith(t *testing.T) {
 	}
 }
 
-// Somebody may want to trust their own roots and not Yubico's.
+// An administrator may trust other roots and not Yubico's.
 func TestWithoutYubico(t *testing.T) {
 	s := newScene(t)
 	own, err := attestation.Roots{}.With(s.root.pem())

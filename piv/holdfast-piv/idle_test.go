@@ -11,7 +11,7 @@ import (
 	"holdfast/test/pivcard"
 )
 
-// free reports whether nobody is connected to the desk's card, as the child
+// free reports whether no program is connected to the desk's card, as the child
 // sees it.
 func (d *desk) free() bool {
 	r := d.reader()
@@ -67,7 +67,7 @@ func TestIdle(t *testing.T) {
 	d.sent(2)
 }
 
-// atOnce is sooner than pcscd switches off a card that nobody uses, which makes it
+// atOnce is sooner than pcscd switches off an unused card, which makes it
 // forget too: that takes 400 ms and more.
 const atOnce = 350 * time.Millisecond
 

@@ -32,14 +32,14 @@ type TB interface {
 	Cleanup(func())
 }
 
-// User is somebody whom the server knows.
+// User is a user whom the server knows.
 type User struct {
 	Username string   `json:"username"`
 	UID      string   `json:"uid,omitempty"`
 	Groups   []string `json:"groups,omitempty"`
 }
 
-// What becomes of a certificate signing request.
+// The decisions about a certificate signing request.
 const (
 	Issue   = "issue"   // approved, and its certificate issued
 	Hold    = "hold"    // nothing, until [Server.Decide]

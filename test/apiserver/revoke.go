@@ -1,6 +1,6 @@
 package apiserver
 
-// Revoke makes a token a way for nobody to sign in.
+// Revoke makes a token invalid.
 func (s *Server) Revoke(token string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

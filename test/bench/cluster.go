@@ -64,7 +64,7 @@ func (ca *authority) issue(template *x509.Certificate, public crypto.PublicKey) 
 	return cert
 }
 
-// user is the certificate of somebody who signs in with public.
+// user is the certificate of a user who signs in with public.
 func (ca *authority) user(public crypto.PublicKey) *x509.Certificate {
 	return ca.issue(&x509.Certificate{
 		Subject: pkix.Name{CommonName: "bench"}, KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},

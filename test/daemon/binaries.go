@@ -91,7 +91,7 @@ func Source() (string, error) {
 	return strings.TrimSpace(string(out)), nil
 }
 
-// Program returns the path of a program, which it builds when nobody has asked
+// Program returns the path of a program, which it builds when no test has asked
 // for it before.
 func Program(tb TB, program string) string {
 	tb.Helper()

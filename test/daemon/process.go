@@ -85,7 +85,7 @@ func (p *process) run(started chan<- error) {
 }
 
 // cleanEnviron is the environment without what would tell a daemon about
-// somebody's configuration, other sockets or a service manager.
+// a user's configuration, other sockets or a service manager.
 func cleanEnviron() []string {
 	var env []string
 	for _, v := range os.Environ() {

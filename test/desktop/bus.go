@@ -26,7 +26,7 @@ type TB interface {
 // testTimeout is how long a program may take to get ready or to end.
 const testTimeout = time.Minute
 
-// configuration has no service directories: what nobody started is not there.
+// configuration has no service directories: a service that no test started is not there.
 const configuration = `<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-Bus Bus Configuration 1.0//EN" "http://www.freedesktop.org/standards/dbus/1.0/busconfig.dtd">
 <busconfig>
   <type>session</type>
@@ -83,7 +83,7 @@ func startBus(tb TB, services string) *Bus {
 
 func (b *Bus) path(name string) string { return filepath.Join(b.Dir, name) }
 
-// Restart starts the bus at the same address again. What was on it is not.
+// Restart starts the bus at the same address again. Its clients and services are gone.
 func (b *Bus) Restart() {
 	b.tb.Helper()
 	b.Stop()
@@ -130,7 +130,7 @@ func (b *Bus) environ() []string {
 	}
 }
 
-// owned returns an error unless somebody owns the name.
+// owned returns an error unless a client owns the name.
 func owned(conn *dbus.Conn, name string) error {
 	var has bool
 	if err := conn.BusObject().Call("org.freedesktop.DBus.NameHasOwner", 0, name).Store(&has); err != nil {

@@ -88,7 +88,7 @@ func (l *Logind) Emit(path dbus.ObjectPath, iface, name, signature string, body 
 	l.call(path, mock+".EmitSignal", iface, name, signature, variants)
 }
 
-// An Inhibitor is a lock that somebody holds, as ListInhibitors has it.
+// An Inhibitor is a lock that a client holds, as ListInhibitors reports it.
 type Inhibitor struct {
 	What, Who, Why, Mode string
 	UID, PID             uint32

@@ -263,7 +263,7 @@ func (panics) Fatalf(format string, args ...any) { panic(fmt.Sprintf(format, arg
 // takenOut is the flaw that is no fault of a command: the card leaves its reader.
 const takenOut = "taken out"
 
-// breaks breaks one thing and returns its name and what mends it.
+// breaks breaks one thing and returns its name and a function that repairs it.
 func (r *cardRig) breaks(t *testing.T, random *rand.Rand, card *pivcard.Card, cold bool) (name string, resume func()) {
 	t.Helper()
 	pulled := func() {

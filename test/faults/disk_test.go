@@ -49,7 +49,7 @@ func TestDiskFull(t *testing.T) {
 				t.Errorf("%d pages free: %v of kind %s, want internal with the reason", pages, err, kind)
 			}
 		}
-		// What the agent finds when it starts anew is what counts.
+		// Only the state that the agent finds when it starts again counts.
 		if err := os.Remove(filepath.Join(state, "ballast")); err != nil {
 			t.Fatal(err)
 		}

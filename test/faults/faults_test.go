@@ -41,10 +41,10 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// Another uid that owns nothing and is nobody on the machine.
+// Another uid that owns nothing and has no user on the machine.
 const otherUID = 47123
 
-// needRoot ends the test where it cannot become somebody else.
+// needRoot ends the test where it cannot become another user.
 func needRoot(t *testing.T) {
 	t.Helper()
 	if os.Geteuid() != 0 {

@@ -80,7 +80,7 @@ func tryCreate(a *daemon.Agent, name string) *agentwire.Key {
 }
 
 // checkRound looks at what a killed agent has left. It returns 1 for a key that
-// is there although nobody was told.
+// is there although no caller was told.
 func checkRound(t *testing.T, seed uint64, a *daemon.Agent, name string, acknowledged *agentwire.Key) int {
 	t.Helper()
 	c := connect(t, a)

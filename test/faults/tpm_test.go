@@ -194,7 +194,7 @@ var clearCommand = []byte{
 	0, 0, 0, 9, 0x40, 0, 0, 9, 0, 0, 0, 0, 0,
 }
 
-// TestTPMCleared has somebody else clear the TPM while the agent uses it.
+// TestTPMCleared clears the TPM while the agent uses it.
 func TestTPMCleared(t *testing.T) {
 	t.Parallel()
 	tpm := swtpm.Start(t)

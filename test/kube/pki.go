@@ -55,7 +55,7 @@ func newAuthority(dir, name string) (*Authority, error) {
 	return a, writePair(a.CertFile, a.KeyFile, der, key)
 }
 
-// Issue signs a certificate. What the template leaves open is a serial number,
+// Issue signs a certificate. It adds what the template leaves open: a serial number,
 // and a validity from an hour ago until tomorrow.
 func (a *Authority) Issue(template *x509.Certificate, key crypto.PublicKey) ([]byte, error) {
 	if template.SerialNumber == nil {

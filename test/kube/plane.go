@@ -23,7 +23,7 @@ import (
 // ports are where a plane listens.
 type ports struct{ etcd, etcdPeer, apiServer int }
 
-// freePorts finds ports that nobody listens on at the moment.
+// freePorts finds ports on which no process listens at the moment.
 func freePorts() (ports, error) {
 	var found [3]int
 	for i := range found {

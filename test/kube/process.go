@@ -20,7 +20,7 @@ type Process struct {
 	done chan struct{}
 }
 
-// Run starts cmd. What it writes is added to the file log.
+// Run starts cmd. Its output is appended to the file log.
 func Run(name, log string, cmd *exec.Cmd) (*Process, error) {
 	file, err := os.OpenFile(log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"holdfast/test/daemon"
 )
 
-// found runs test/kube/build once: it builds kubectl where nobody has before,
+// found runs test/kube/build once: it builds kubectl where that was not done before,
 // which takes minutes.
 var found = sync.OnceValues(func() (string, error) {
 	source, err := daemon.Source()

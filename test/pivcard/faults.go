@@ -87,7 +87,7 @@ func Slow(d time.Duration) Fault {
 
 // Answer gives these bytes for an answer and does nothing else: one, garbage,
 // up to 65,535, which is as much as vpcd carries. None at all also takes the
-// card out: so does vpcd, to which it means that nobody is there.
+// card out: so does vpcd, to which it means that no card is there.
 func Answer(b []byte) Fault {
 	b = append([]byte{}, b[:min(len(b), 65_535)]...) // not nil, which is no answer
 	return fault(func(*occasion) ([]byte, bool) { return b, true })

@@ -145,7 +145,7 @@ func (c *pcscClient) readers() ([]readerState, error) {
 }
 
 // A pcscError is a result of PC/SC that is not success, such as 0x8010000b:
-// somebody else has the card.
+// another program has the card.
 type pcscError uint32
 
 func (e pcscError) Error() string { return fmt.Sprintf("PC/SC error %#08x", uint32(e)) }

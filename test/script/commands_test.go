@@ -280,7 +280,7 @@ func issue(ts *testscript.TestScript, neg bool, args []string) {
 	sign(ts, args[0], args[1])
 }
 
-// server starts an openssl s_server that turns away clients without a
+// server starts an openssl s_server that rejects clients without a
 // certificate of the script's CA and answers HTTP with what it saw of them.
 func server(ts *testscript.TestScript, neg bool, args []string) {
 	refuseNot(ts, neg)

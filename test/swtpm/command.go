@@ -20,7 +20,7 @@ const maxReply = 8192
 // transport.TPMCloser and package tpm's tpm.Conn.
 type Conn struct{ c net.Conn }
 
-// Dial connects to the TPM. Nobody else is served until the Conn is closed.
+// Dial connects to the TPM. No other connection is served until the Conn is closed.
 func (t *TPM) Dial() (*Conn, error) { return dial(t.Path) }
 
 func dial(path string) (*Conn, error) {

@@ -113,7 +113,7 @@ func persist(t *testing.T, c *swtpm.Conn, key *tpm2.CreatePrimaryResponse) tpm2.
 	return handle
 }
 
-// TestManagedConnectionsAreApart: more keys than the TPM has places, and nobody
+// TestManagedConnectionsAreApart: more keys than the TPM has places, and no test
 // reaches another's.
 func TestManagedConnectionsAreApart(t *testing.T) {
 	tpm, p := proxy(t, swtpm.Options{ResourceManager: true})

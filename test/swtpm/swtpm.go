@@ -65,7 +65,7 @@ func StartIn(tb TB, dir string) *TPM {
 func (t *TPM) Device() string { return "swtpm:" + t.Path }
 
 // Env returns the environment that points tpm2-tools and tpm2-openssl at the
-// TPM, to be appended to os.Environ(). They wait for ever when somebody else
+// TPM, to be appended to os.Environ(). They wait for ever when another program
 // holds the connection.
 func (t *TPM) Env() []string {
 	tcti := "swtpm:path=" + t.Path

@@ -134,7 +134,7 @@ func TestDiesWithTheTestProcess(t *testing.T) {
 	wait(t, "the end of the orphan", func() bool { return !alive(pid) })
 }
 
-// alive reports whether pid runs; a zombie that nobody reaps does not.
+// alive reports whether pid runs; an unreaped zombie does not.
 func alive(pid int) bool {
 	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	_, after, _ := strings.Cut(string(stat), ") ")

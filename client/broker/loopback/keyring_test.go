@@ -225,7 +225,7 @@ func TestInterruptedMove(t *testing.T) {
 		t.Fatal(err)
 	}
 	bus.StartKeyring()
-	// Before the state was written: the keyring has it, and nobody knows.
+	// Before the state was written: the keyring has it, and no state file names it.
 	if err := o.Keyring.Set(context.Background(), keyringName(first.PEM), file); err != nil {
 		t.Fatal(err)
 	}
@@ -235,7 +235,7 @@ func TestInterruptedMove(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantKept(t, o, inTheKeyring, first)
-	// A keyring whose key somebody has changed is no reason to remove the file.
+	// A key that another program changed in the keyring is no reason to remove the file.
 	if err := os.WriteFile(keyPath(o), file, 0o600); err != nil {
 		t.Fatal(err)
 	}

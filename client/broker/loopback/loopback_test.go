@@ -154,7 +154,7 @@ func TestLostKeyIsReplaced(t *testing.T) {
 	}
 }
 
-// What may come back is waited for.
+// A device that may come back is waited for.
 func TestKeyIsNotReplaced(t *testing.T) {
 	for _, k := range []fault.Kind{fault.Denied, fault.Busy, fault.DeviceAbsent, fault.DeviceLocked, fault.DeviceWedged, fault.DeviceFailed, fault.Deadline, fault.Internal} {
 		o, d := options(t)

@@ -133,7 +133,7 @@ func TestMargin(t *testing.T) {
 	}
 }
 
-// Who goes on asking never waits, though a mint takes a second.
+// A caller that keeps asking never waits, although a mint takes a second.
 func TestRefreshAhead(t *testing.T) {
 	in(t, func(t *testing.T, m *minted.Mint, s *minted.Source) {
 		ask(t, m, by(1))
@@ -152,7 +152,7 @@ func TestRefreshAhead(t *testing.T) {
 	})
 }
 
-// Nobody asks any more: one mint at most, and memory is empty without anybody
+// After the last request: one mint at most, and memory is empty without another
 // looking.
 func TestIdle(t *testing.T) {
 	in(t, func(t *testing.T, m *minted.Mint, s *minted.Source) {
@@ -268,7 +268,7 @@ func TestRefusedAgainAndAgain(t *testing.T) {
 	})
 }
 
-// What was refused is not handed out again, even when it is all that there is.
+// A refused credential is not handed out again, even when there is no other.
 func TestDifferentAfterRefusal(t *testing.T) {
 	in(t, func(t *testing.T, m *minted.Mint, s *minted.Source) {
 		s.Same = true
@@ -411,7 +411,7 @@ func TestForget(t *testing.T) {
 	})
 }
 
-// What is minted while it is forgotten is not handed out: the key may be locked.
+// A credential that is forgotten during its mint is not handed out: the key may be locked.
 func TestForgetWhileMinting(t *testing.T) {
 	in(t, func(t *testing.T, m *minted.Mint, s *minted.Source) {
 		go func() {

@@ -13,13 +13,13 @@ import (
 	"holdfast/internal/fault"
 )
 
-// Certificates for comparing; nobody reads what is in them.
+// Certificates for comparing; no test reads their content.
 const (
 	ca    = "-----BEGIN CERTIFICATE-----\nb25l\n-----END CERTIFICATE-----\n"
 	other = "-----BEGIN CERTIFICATE-----\ndHdv\n-----END CERTIFICATE-----\n"
 )
 
-// A kubeconfig from somebody else may name a good profile and a server of theirs.
+// An attacker's kubeconfig may name a good profile and the attacker's server.
 func TestCluster(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*brokerwire.Cluster, *profile.Profile)

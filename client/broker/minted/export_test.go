@@ -85,7 +85,7 @@ func (m *Mint) Len() int {
 	return len(m.entries)
 }
 
-// What tests look into.
+// Access to internals for tests.
 var (
 	SameServer       = sameServer
 	SameCertificates = sameCertificates

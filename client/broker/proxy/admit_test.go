@@ -241,7 +241,7 @@ func TestOtherProcesses(t *testing.T) {
 		if err := <-issued; err != nil || got.Code != 200 {
 			t.Errorf("uid %d with its own ticket: got %+v, %v", uid, got, err)
 		}
-		// It has ended, and nobody else can use what it had.
+		// It has ended, and no other process can use its ticket.
 		role.Until(t, "the process has ended", func() bool { _, err := r.tickets.Check(token); return err != nil })
 		again := base
 		again.Token = token

@@ -245,7 +245,7 @@ func TestMessagesAreFitForATerminal(t *testing.T) {
 	}
 }
 
-// What kubectl prints where it reads no Status.
+// The message that kubectl prints where it reads no Status.
 func TestWarningsOfDiscovery(t *testing.T) {
 	for path, want := range map[string]string{
 		"/api": `299 holdfast "holdfast: a \"b\" \\ c?"`, "/apis/apps/v1": `299 holdfast "holdfast: a \"b\" \\ c?"`,

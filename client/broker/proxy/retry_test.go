@@ -66,7 +66,7 @@ func TestA401IsRetriedOnce(t *testing.T) {
 			if got.code != c.code || len(server.bodies) != c.sent || r.pools.retired != c.retired {
 				t.Errorf("got %d after %d requests, %d retirements", got.code, len(server.bodies), r.pools.retired)
 			}
-			// What kubectl prints besides: only the broker knows which certificate it was.
+			// The warning that kubectl also prints: only the broker knows which certificate it was.
 			warned := strings.Contains(got.header.Get("Warning"), "does not accept the certificate of key ")
 			if want := c.code == 401 && !relayed(c.path); warned != want {
 				t.Errorf("the warning is %q", got.header.Get("Warning"))

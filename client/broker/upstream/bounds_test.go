@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Answers that nobody reads wait at the server, not in the broker's memory: a
+// Answers that a client does not read wait at the server, not in the broker's memory: a
 // terminal that was stopped, or many, must not take all of it.
 func TestUnreadAnswersWaitAtTheServer(t *testing.T) {
 	const streams, most = 8, 1 << 20

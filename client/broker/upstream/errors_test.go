@@ -193,7 +193,7 @@ func TestRequestGivenUp(t *testing.T) {
 	}
 }
 
-// A connection that ended while nobody looked costs no request.
+// A connection that ended while it was idle costs no request.
 func TestServerRestarts(t *testing.T) {
 	for _, http2 := range []bool{true, false} {
 		r := newRig(t, func(s *server) { s.EnableHTTP2 = http2 })
@@ -207,7 +207,7 @@ func TestServerRestarts(t *testing.T) {
 	}
 }
 
-// Who waits for a handshake when connections are cut was let in before that.
+// A request that waits for a handshake when connections are cut was admitted before that.
 func TestDropTakesWhoWaits(t *testing.T) {
 	for _, upgrade := range []bool{false, true} {
 		silent := listen(t, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) })

@@ -12,7 +12,7 @@ import (
 	"holdfast/internal/fault"
 )
 
-// Pools that nobody uses make room, those in use do not.
+// Idle pools are evicted, those in use are not.
 func TestPoolsAreBounded(t *testing.T) {
 	r := newRig(t, nil)
 	r.pools.Limit(3, 5, 100)

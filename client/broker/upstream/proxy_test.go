@@ -158,7 +158,7 @@ func TestProxyErrors(t *testing.T) {
 	expectError(t, r.failure(t), "tls", "proxy-url is no URL", "kubeconfig add")
 }
 
-// What the environment says of proxies is for others.
+// The environment's proxy settings are ignored.
 func TestEnvironmentIsIgnored(t *testing.T) {
 	r := newRig(t, nil)
 	r.profile.Cluster.Server = strings.Replace(r.server.URL, "127.0.0.1", "localhost", 1)

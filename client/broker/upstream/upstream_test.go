@@ -66,7 +66,7 @@ func TestHTTP1(t *testing.T) {
 	}
 }
 
-// What does not fit on one connection gets another.
+// A request that does not fit on one connection gets another.
 func TestMoreStreamsThanOneConnectionTakes(t *testing.T) {
 	r := newRig(t, func(s *server) { s.Config.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: 10} })
 	var watches []*watching

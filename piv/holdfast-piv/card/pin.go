@@ -123,7 +123,7 @@ func (s *Session) spare(ref byte) error {
 		return err
 	}
 	e := &wire.Error{Kind: fault.PINBlocked, Tries: tries,
-		Message: fmt.Sprintf("the %s of card %d has one try left, which is not spent", names[ref], s.serial)}
+		Message: fmt.Sprintf("the %s of card %d has one try left, and holdfast never uses the last one", names[ref], s.serial)}
 	e.Hint, e.Next = s.wayOut(ref)
 	if *tries == 0 {
 		e.Message = fmt.Sprintf("the %s of card %d is blocked", names[ref], s.serial)

@@ -122,7 +122,7 @@ func TestLongest(t *testing.T) {
 	}
 }
 
-// TestWipedUnasked has nobody ask after the end.
+// TestWipedUnasked makes no call after the end.
 func TestWipedUnasked(t *testing.T) {
 	v, err := New()
 	if err != nil {
@@ -163,7 +163,7 @@ func TestRefused(t *testing.T) {
 	empty(t, v)
 }
 
-// TestOtherLocked: that another slot is locked keeps nobody from unlocking.
+// TestOtherLocked: a lock of another slot does not prevent an unlock.
 func TestOtherLocked(t *testing.T) {
 	v, c := fixed(t)
 	before := v.Epoch("9a")

@@ -44,7 +44,7 @@ func (r *rig) config(t testing.TB, mode string) *clientcmdapi.Config {
 
 var files atomic.Int64
 
-// write writes a kubeconfig that everybody may read, and returns its path.
+// write writes a kubeconfig that every user may read, and returns its path.
 func (r *rig) write(t testing.TB, c *clientcmdapi.Config) string {
 	t.Helper()
 	path := filepath.Join(r.dir, fmt.Sprintf("kubeconfig-%d", files.Add(1)))

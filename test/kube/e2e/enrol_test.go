@@ -12,7 +12,7 @@ import (
 )
 
 // A key gets its first certificate with what a newcomer has: a bootstrap token,
-// in a file or in a context, or a context that runs somebody else's exec plugin.
+// in a file or in a context, or a context that runs another exec plugin.
 func TestEnrol(t *testing.T) {
 	plane := sharedPlane(t)
 	r := newRig(t, plane, alice)

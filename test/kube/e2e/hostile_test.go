@@ -9,7 +9,7 @@ import (
 	"holdfast/test/kube"
 )
 
-// A kubeconfig that somebody else wrote: exit 4 and nothing on standard output
+// An attacker's kubeconfig: exit 4 and nothing on standard output
 // unless the cluster is the profile's in every respect.
 func TestHostileCluster(t *testing.T) {
 	r := newRig(t, sharedPlane(t), alice, withNode(t))

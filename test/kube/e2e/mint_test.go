@@ -122,13 +122,13 @@ func TestCertificateOfPerson(t *testing.T) {
 	}
 }
 
-// forPeople is a profile that names a signer, which nobody approves for by
+// forPeople is a profile that names a signer, for which no approver exists by
 // himself.
 func forPeople(r *rig, _ *daemon.BrokerOptions) {
 	r.profile.Certificate = profile.Certificate{SignerName: certificatesv1.KubeAPIServerClientSignerName, Lifetime: 10 * time.Minute}
 }
 
-// A profile for people with a signer that somebody approves for.
+// A profile for people with a signer that has an approver.
 func TestCertificateApproved(t *testing.T) {
 	plane := sharedPlane(t)
 	r := newRig(t, plane, alice, forPeople)
@@ -143,7 +143,7 @@ func TestCertificateApproved(t *testing.T) {
 	}
 }
 
-// A request that is denied fails at once, one that nobody decides within the
+// A request that is denied fails at once, one without a decision within the
 // plugin's deadline.
 func TestCertificateUndecided(t *testing.T) {
 	plane := sharedPlane(t)

@@ -83,7 +83,7 @@ func (r *rig) connections(profile string) int {
 	return 0
 }
 
-// TestPINOnTheTerminal: somebody pipes a manifest into kubectl, whose key wants a
+// TestPINOnTheTerminal: a user pipes a manifest into kubectl, whose key needs a
 // PIN. They are asked on their terminal, and the manifest arrives as it was.
 func TestPINOnTheTerminal(t *testing.T) {
 	r := newRig(t, sharedPlane(t), alice, withPIN(t))
@@ -114,7 +114,7 @@ func TestPINOnTheTerminal(t *testing.T) {
 	if got != want {
 		t.Errorf("the manifest arrived with SHA-256 %x, want %x", sha256.Sum256([]byte(got)), sha256.Sum256([]byte(want)))
 	}
-	// The key is open now: the next command asks nobody.
+	// The key is open now: the next command shows no prompt.
 	if o := run(r.kubectl(r.kubeconfig(t, profile.ModeProxy), "auth", "whoami")); o.code != 0 {
 		t.Errorf("the next command: exit %d\n%s", o.code, o.stderr)
 	}

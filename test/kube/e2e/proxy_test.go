@@ -35,7 +35,7 @@ func kubectls(r *rig) map[string]string {
 	return found
 }
 
-// What people do all day, in mode proxy.
+// The usual commands of kubectl, in mode proxy.
 func TestProxy(t *testing.T) {
 	r := newRig(t, sharedPlane(t), alice)
 	kubeconfig := r.kubeconfig(t, profile.ModeProxy)
@@ -121,7 +121,7 @@ func checkBigBodies(t *testing.T, r *rig, kubeconfig string) {
 	}
 }
 
-// What ends at a kubelet: streams that are upgrades, over WebSocket and SPDY.
+// Streams that end at a kubelet: upgrades over WebSocket and SPDY.
 func TestProxyStreams(t *testing.T) {
 	r := newRig(t, sharedPlane(t), alice)
 	kubeconfig := r.kubeconfig(t, profile.ModeProxy)

@@ -15,7 +15,7 @@ import (
 	"holdfast/test/daemon"
 )
 
-// other is a uid that nobody has.
+// other is an unused uid.
 const other = 47123
 
 // request is a request with a ticket of this process.
@@ -163,7 +163,7 @@ func TestOtherUID(t *testing.T) {
 	}
 }
 
-// Somebody listens where the proxy should be: kubectl does not give them the
+// An attacker listens where the proxy should be: kubectl does not send the attacker the
 // ticket, because their certificate is not the pinned one.
 func TestSquattedPort(t *testing.T) {
 	r := newRig(t, sharedPlane(t), alice)

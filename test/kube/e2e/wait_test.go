@@ -66,7 +66,7 @@ func decode(text []byte) (chain [][]byte) {
 	return chain
 }
 
-// freePort finds a port of loopback that nobody listens on at the moment.
+// freePort finds a port of loopback on which no process listens at the moment.
 func freePort(t testing.TB) int {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
