@@ -22,7 +22,7 @@ credential of the profile and prints an ExecCredential.
   --version       print the version and exit
 
 Exit codes: 0 done, 1 failed, 2 usage, 3 broker or agent unreachable, 4 denied,
-5 a person is needed.
+5 a user has to act.
 
 Example: what kubectl does
   KUBERNETES_EXEC_INFO='{"kind":"ExecCredential","apiVersion":"client.authentication.k8s.io/v1","spec":{"interactive":false}}' \

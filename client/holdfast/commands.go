@@ -40,7 +40,7 @@ signs with them for the programs that its policy names. This command makes such
 keys, gets certificates for them, tries them out, and explains the state of agent,
 devices and policy.
 
-Exit codes: 0 done, 1 failed, 2 usage, 3 no agent, 4 denied, 5 a person is needed
+Exit codes: 0 done, 1 failed, 2 usage, 3 no agent, 4 denied, 5 a user has to act
 (PIN, touch, confirmation).`
 	root.Version = readBuild().String()
 	root.SetVersionTemplate("{{.Version}}\n")

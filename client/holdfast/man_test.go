@@ -139,7 +139,7 @@ func (m *manWriter) epilogue() {
 		{exitUsage, "The command line was not understood."},
 		{exitUnreachable, "There is no agent to ask."},
 		{exitDenied, "The agent's policy denies it."},
-		{exitPerson, "A person is needed: a PIN, a touch or a confirmation."},
+		{exitPerson, "A user has to act: a PIN, a touch or a confirmation."},
 	} {
 		m.line(".TP")
 		m.line("%d", e.code)

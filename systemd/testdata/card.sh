@@ -17,9 +17,9 @@ card_appears() {
 	systemctl set-environment PCSCLITE_CSOCK_NAME=/srv/card/run/pcscd.comm
 }
 
-# inside COMMAND... runs a command with the files as the agent sees them, and says
-# how that ended: 126 is that the program must not be executed. The loader itself may
-# be, and says 127 of a program that must not.
+# inside COMMAND... runs a command with the files as the agent sees them, and prints
+# its exit code: 126 means that the program must not be executed. The loader itself may
+# be executed, and returns 127 for a program that must not.
 inside() {
 	nsenter --mount --target "$(agent)" "$@"
 	echo $?
@@ -57,7 +57,7 @@ may() {
 	echo $?
 }
 
-# card_of_the_user SOCKET has bob's own agent look at the card.
+# card_of_the_user SOCKET lists the card with bob's own agent.
 card_of_the_user() {
 	bob systemctl --user set-environment PCSCLITE_CSOCK_NAME=/srv/card/run/pcscd.comm
 	bob systemctl --user restart holdfast-agent.service
@@ -65,7 +65,7 @@ card_of_the_user() {
 }
 
 # card_disappears ends pcscd with the card. An agent that has not noticed yet has a
-# list of what it knew, with what is wrong now.
+# list of the cards that it knew, with the present fault.
 card_disappears() {
 	exec 9>&-
 	wait "$card"
