@@ -13,8 +13,8 @@ import (
 	"holdfast/internal/policy"
 )
 
-// check parses the message of one verb. It returns facts for the audit log that hold no
-// secret, or the reason to reject the message.
+// check parses the message of one method. It returns facts for the audit log that hold
+// no secret, or the reason to reject the message.
 type check func(store.Record, keys.Scheme) (facts map[string]string, err error)
 
 // sign is the path of one signature: policy, message, prompt where the key needs one,

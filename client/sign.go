@@ -12,8 +12,8 @@ import (
 	"holdfast/internal/message"
 )
 
-// ask calls the verb for the kind of msg. The agent decides whether the key's purpose
-// allows it.
+// ask calls the agent's method for the kind of msg. The agent decides whether the key's
+// purpose allows it.
 func (k *Key) ask(ctx context.Context, msg []byte) ([]byte, error) {
 	method, err := k.verb(msg)
 	if err != nil {

@@ -52,11 +52,11 @@ type request struct {
 	broker     *Broker
 	caller     *peer.Peer
 	parameters brokerwire.GetCredentialParameters
-	progress   chan string // what the broker waits for from now on, to be told at once
+	progress   chan string // reports of what the broker waits for now, to be sent at once
 }
 
-// answer obtains the credential, and meanwhile tells a caller that takes more than
-// one reply what the broker waits for.
+// answer obtains the credential. A caller that accepts more than one reply gets reports
+// of what the broker waits for meanwhile.
 func (r *request) answer(ctx context.Context, call *varlink.Call) (brokerwire.Credential, error) {
 	type result struct {
 		credential brokerwire.Credential
@@ -93,8 +93,8 @@ func (r *request) answer(ctx context.Context, call *varlink.Call) (brokerwire.Cr
 	}
 }
 
-// say tells the caller at once what the broker waits for from now on, and returns
-// when the caller has been told, or has left.
+// say reports to the caller at once what the broker waits for now, and returns when the
+// report was taken or the caller has left.
 func (r *request) say(ctx context.Context, what string) {
 	select {
 	case r.progress <- what:
@@ -118,7 +118,8 @@ func (r *request) waiting() string {
 	return "the agent, for profile " + r.parameters.Profile
 }
 
-// credential decides, obtains, and makes sure that the caller is still there.
+// credential asks the policy, obtains the credential, and checks that the caller still
+// lives and may still have it.
 func (r *request) credential(ctx context.Context) (brokerwire.Credential, error) {
 	if err := stillThere(r.caller); err != nil {
 		return brokerwire.Credential{}, err
@@ -142,8 +143,8 @@ func (r *request) credential(ctx context.Context) (brokerwire.Credential, error)
 	return c, nil
 }
 
-// still decides once more when there is a credential. The caller may have waited a
-// minute for it: the process may have ended, and policy or profile changed.
+// still asks the policy once more when there is a credential. The caller may have waited
+// a minute for it: the process may have ended, and policy or profile may have changed.
 func (r *request) still(before *profile.Profile) error {
 	if err := stillThere(r.caller); err != nil {
 		return err
@@ -158,8 +159,8 @@ func (r *request) still(before *profile.Profile) error {
 	return nil
 }
 
-// profile returns the profile that is asked for, if policy lets the caller have
-// its credential in this mode, and the profile has the mode.
+// profile returns the requested profile, if policy lets the caller have its credential
+// in this mode, and the profile has the mode.
 func (r *request) profile() (*profile.Profile, error) {
 	b, p := r.broker, r.parameters
 	op := operation(p.Mode)

@@ -37,8 +37,8 @@ type broker struct {
 	started time.Time
 }
 
-// credential asks until the broker answers or the timeout, which calls cancel, has
-// passed.
+// credential calls the broker until it answers, or until the timeout passes and calls
+// cancel.
 func (b *broker) credential(ctx context.Context, cancel context.CancelFunc, o options, r execcredential.Request) (*brokerwire.Credential, error) {
 	service := dial.Broker()
 	if b.path == "" {

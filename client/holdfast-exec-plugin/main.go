@@ -84,7 +84,7 @@ func run(args []string, info string, stdout, stderr io.Writer) int {
 	return exitDone
 }
 
-// credential returns the bytes that answer info.
+// credential returns the answer to the client's request info: an ExecCredential.
 func credential(o options, info string, stderr io.Writer) ([]byte, error) {
 	request, err := execcredential.Parse(info)
 	if err != nil {
