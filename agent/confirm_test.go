@@ -68,7 +68,7 @@ func wantNoQuestion(t *testing.T, r *rig, p *person, who *agentwire.Reported) {
 }
 
 // A confirmation of a certificate request does not confirm a sign-in, and the reverse.
-func TestYesIsForOneOperation(t *testing.T) {
+func TestConfirmationIsForOneOperation(t *testing.T) {
 	for _, c := range []agentwire.Confirm{{When: "once"}, {When: "process", Minutes: 5}} {
 		r, p := confirmed(t, c)
 		var k agentwire.KeyReply
@@ -127,7 +127,7 @@ func TestConfirmForEachProcess(t *testing.T) {
 	wantYes(t, r, p, nil)
 }
 
-func TestYesForAProcessEnds(t *testing.T) {
+func TestConfirmationForAProcessEnds(t *testing.T) {
 	r, p := confirmed(t, agentwire.Confirm{When: "process", Minutes: 1})
 	wantYes(t, r, p, nil)
 	r.passTime(59 * time.Second)
@@ -194,7 +194,7 @@ func TestNoIsRefusal(t *testing.T) {
 	}
 }
 
-func TestNobodyToSayYes(t *testing.T) {
+func TestConfirmationWithoutAPrompt(t *testing.T) {
 	r := newRig(t)
 	r.create("alice", keys.TLSClient, func(p *agentwire.CreateKeyParameters) { p.Confirm = &agentwire.Confirm{When: "once"} })
 	_, err := r.signClient("alice")
@@ -203,7 +203,7 @@ func TestNobodyToSayYes(t *testing.T) {
 
 // When the key is locked while its prompt is open, the confirmation is valid for that
 // one signature only.
-func TestYesDoesNotOutliveALock(t *testing.T) {
+func TestConfirmationEndsWithALock(t *testing.T) {
 	r, p := confirmed(t, agentwire.Confirm{When: "once"})
 	result := r.signingFor(nil)
 	q := p.next(t)
@@ -217,7 +217,7 @@ func TestYesDoesNotOutliveALock(t *testing.T) {
 
 // A key with a PIN and a confirmation prompts for both, and again for both when the
 // unlock has ended.
-func TestPINThenYes(t *testing.T) {
+func TestPINThenConfirmation(t *testing.T) {
 	r, p := confirmed(t, agentwire.Confirm{When: "once"}, withPIN)
 	both := func() {
 		t.Helper()
@@ -241,7 +241,7 @@ func TestPINThenYes(t *testing.T) {
 	both()
 }
 
-func TestEverySigningVerbWantsTheYes(t *testing.T) {
+func TestEverySigningMethodNeedsConfirmation(t *testing.T) {
 	p := newPerson()
 	r := newRig(t, withPerson(p))
 	always := func(p *agentwire.CreateKeyParameters) { p.Confirm = &agentwire.Confirm{When: "always"} }
@@ -294,7 +294,7 @@ func requestInfo(t *testing.T, public []byte) []byte {
 }
 
 // The touch for each signature is the confirmation of a key that wants both.
-func TestTouchIsAYes(t *testing.T) {
+func TestTouchConfirms(t *testing.T) {
 	p := newPerson()
 	r := newRig(t, withPerson(p), withCards(1))
 	r.createOnCard(p, "touched", agentwire.OnCard{TouchPolicy: "always", PINPolicy: "never"}, func(p *agentwire.CreateKeyParameters) { p.Confirm = &agentwire.Confirm{When: "always"} })

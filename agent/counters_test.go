@@ -209,7 +209,7 @@ func TestMetricsAskThePolicy(t *testing.T) {
 }
 
 // The metrics hold no name of a key, of a user or of a file.
-func TestMetricsNameNobody(t *testing.T) {
+func TestMetricsNameNoUser(t *testing.T) {
 	r := newRig(t)
 	const name = "zanzibar"
 	r.create(name, keys.TLSClient)

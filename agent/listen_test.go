@@ -10,7 +10,7 @@ import (
 	"holdfast/internal/keys"
 )
 
-func TestReplacedSocketIsMadeAnew(t *testing.T) {
+func TestReplacedSocketIsMadeAgain(t *testing.T) {
 	r := newRig(t)
 	r.create("alice", keys.TLSClient) // the agent serves
 	if replaced, err := r.use.Check(); replaced || err != nil {

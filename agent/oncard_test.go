@@ -202,7 +202,7 @@ func TestMakingAKeyAsksForTheCardsPIN(t *testing.T) {
 	}
 }
 
-func TestMakingAKeyWithNobodyToAsk(t *testing.T) {
+func TestMakingAKeyWithoutAPrompt(t *testing.T) {
 	r := newRig(t, withCards(7))
 	notAPIN := func(p *agentwire.CreateKeyParameters) { p.PIN = nil }
 	wantKind(t, r.call(agentwire.CreateKey, onCard("alice", notAPIN), nil), fault.PINRequired)

@@ -197,7 +197,7 @@ func TestNoPromptWithoutTries(t *testing.T) {
 	}
 }
 
-func TestCallerWhoLeavesWithdrawsThePrompt(t *testing.T) {
+func TestLeavingCallerWithdrawsThePrompt(t *testing.T) {
 	r, p := locked(t)
 	ctx, leave := context.WithCancel(t.Context())
 	result := r.signing(ctx, "alice")
@@ -422,7 +422,7 @@ func TestPromptIsForTheReportedProcess(t *testing.T) {
 	}
 }
 
-func TestNobodyToAsk(t *testing.T) {
+func TestNoPromptCanBeShown(t *testing.T) {
 	r := newRig(t)
 	r.create("alice", keys.TLSClient, withPIN)
 	before := r.metrics()["device_seconds memory"].Count

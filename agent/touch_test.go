@@ -58,7 +58,7 @@ func touchRig(t *testing.T) (*rig, *person) {
 	return r, p
 }
 
-func TestTouchIsAskedForAndTold(t *testing.T) {
+func TestTouchIsShownAndPublished(t *testing.T) {
 	r, p := touchRig(t)
 	events := r.watching(t)
 	result := r.signing(t.Context(), "touched")
@@ -144,7 +144,7 @@ func TestNoNoticeInTheQueue(t *testing.T) {
 }
 
 // Only a caller that may list a key sees its touches.
-func TestTouchIsToldToWhoMayList(t *testing.T) {
+func TestTouchEventsNeedListPermission(t *testing.T) {
 	r, _ := touchRig(t)
 	r.policy = func() (*policy.Policy, error) {
 		return policy.Parse("policy.yaml", []byte("version: 1\nrules:\n- deny: [list]\n  anyone: true\n- allow: [all]\n  uids: [0]\n  owner: self\n- allow: [status]\n  uids: [0]\n"))
@@ -302,7 +302,7 @@ func TestStopDoesNotWaitForATouch(t *testing.T) {
 
 // A lock that changes nothing is not announced, and LockAll announces a lock of
 // everything before the lock of each key.
-func TestLocksAreToldOnceAndInOrder(t *testing.T) {
+func TestLockEventsComeOnceAndInOrder(t *testing.T) {
 	r, p := locked(t)
 	result := r.signing(t.Context(), "alice")
 	p.next(t).pin(rightPIN)

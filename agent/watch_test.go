@@ -11,7 +11,7 @@ import (
 
 // A lock of everything goes to the callers whose keys it locks and to administrators of
 // the agent, even if policy does not let them see the status.
-func TestLocksAreToldToWhomTheyConcern(t *testing.T) {
+func TestLockEventsGoToTheUsersOfTheKeys(t *testing.T) {
 	a := &Agent{uid: uint32(os.Getuid())}
 	a.policy.Store(nobodyMayAsk(t))
 	alice, bob := uint32(1000), uint32(1001)

@@ -168,7 +168,7 @@ func TestLock(t *testing.T) {
 	f.want(sleeps) // and no event in between
 }
 
-func TestSystemFollowsEverybody(t *testing.T) {
+func TestSystemFollowsEveryUser(t *testing.T) {
 	_, l, f := rig(t, logind.Options{System: true}, nil)
 	l.Lock("2")
 	f.want(bobLocked)

@@ -49,8 +49,8 @@ func TestNoPinentry(t *testing.T) {
 	}
 }
 
-// TestDaemonHearsAtOnce: with neither terminal nor desktop, the error comes at once.
-func TestDaemonHearsAtOnce(t *testing.T) {
+// TestErrorAtOnceWithoutAPlace: with neither terminal nor desktop, the error comes at once.
+func TestErrorAtOnceWithoutAPlace(t *testing.T) {
 	p := bare(t, "")
 	p.dirs = nil
 	_, err := p.PIN(t.Context(), daemon(t))

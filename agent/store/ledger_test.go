@@ -92,9 +92,9 @@ func TestOlderGenerationIsSetAside(t *testing.T) {
 	}
 }
 
-// TestGenerationsGoOnAfterALostLedgerWrite: a ledger that still knows a deleted
+// TestGenerationsContinueAfterALostLedgerWrite: a ledger that still knows a deleted
 // key must not make a new one of that name look old.
-func TestGenerationsGoOnAfterALostLedgerWrite(t *testing.T) {
+func TestGenerationsContinueAfterALostLedgerWrite(t *testing.T) {
 	s, _ := stocked(t)
 	r, _ := s.Get(1000, "web")
 	if err := s.Replace(r); err != nil {

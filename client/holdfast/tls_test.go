@@ -245,7 +245,7 @@ func (r *rig) fail(kind fault.Kind) {
 	r.agent.Fail(agentwire.SignTLSClient, &fault.Error{Kind: kind, Message: "fact", Hint: "hint"})
 }
 
-func TestConnectNobody(t *testing.T) {
+func TestConnectWithoutServer(t *testing.T) {
 	command{}.run("tls", "connect", "127.0.0.1:1").want(t, 1, "refused", "check the address")
 	command{socket: "/nonexistent/agent.sock"}.run("tls", "connect", "--key", "alice", "127.0.0.1:1").want(t, 3, "no agent")
 }

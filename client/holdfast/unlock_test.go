@@ -128,7 +128,7 @@ func TestUnlockCard(t *testing.T) {
 }
 
 // No prompt asks for a PIN that cannot work.
-func TestUnlockInVain(t *testing.T) {
+func TestUnlockThatCannotWork(t *testing.T) {
 	for name, test := range map[string]struct {
 		spoil func(*clienttest.Agent)
 		code  int

@@ -1,4 +1,4 @@
-// Package keys is the vocabulary that all rooms of holdfast share: a key's material,
+// Package keys is the vocabulary that the packages of holdfast share: a key's material,
 // purpose, algorithm and signature scheme, and the interface of a device.
 //
 // Start at [Backend], the one interface between the agent and a device, and at

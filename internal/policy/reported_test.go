@@ -91,7 +91,7 @@ func TestReportsNeverWiden(t *testing.T) {
 
 // A rule that denies requests for one user must not reject a peer that has not made
 // its report yet.
-func TestAdmitsWhoMightReport(t *testing.T) {
+func TestAdmitsCallersThatMayReport(t *testing.T) {
 	p := parse(t, "version: 1\nrules: [{deny: [sign-tls-client], uids: [500], for-uids: [7]}, {allow: [sign-tls-client], uids: [500], owner: any}]")
 	if got := p.Admits(peer.Identity{UID: 500}, false); !got.Allowed {
 		t.Errorf("got %+v, want the peer admitted", got)

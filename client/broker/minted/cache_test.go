@@ -84,7 +84,7 @@ func TestHundredAtOnceAreOneMint(t *testing.T) {
 	})
 }
 
-func TestWhoGoesAwayEndsNoMint(t *testing.T) {
+func TestLeavingCallerEndsNoMint(t *testing.T) {
 	in(t, func(t *testing.T, m *minted.Mint, s *minted.Source) {
 		ctx, cancel := context.WithTimeout(context.Background(), s.Takes/2)
 		defer cancel()

@@ -6,7 +6,7 @@ import (
 )
 
 // One user's requests end at a bound, and leave room for others'.
-func TestCrowd(t *testing.T) {
+func TestRequestLimit(t *testing.T) {
 	var c requestLimit
 	for uid, want := range []int{maxRequestsPerUID, maxRequestsPerUID, maxRequestsPerUID, maxRequestsPerUID, 0} {
 		taken := 0

@@ -21,7 +21,7 @@ func wantDenied(t *testing.T, err error, fact, hint string) {
 	}
 }
 
-func TestParentIsWhoRanThePlugin(t *testing.T) {
+func TestParentRanThePlugin(t *testing.T) {
 	l, path := role.Listen(t)
 	kubectl := start(t, "plugin="+path, "wait")
 	p := identify(t, l)

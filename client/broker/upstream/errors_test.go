@@ -208,7 +208,7 @@ func TestServerRestarts(t *testing.T) {
 }
 
 // A request that waits for a handshake when connections are cut was admitted before that.
-func TestDropTakesWhoWaits(t *testing.T) {
+func TestDropEndsWaitingRequests(t *testing.T) {
 	for _, upgrade := range []bool{false, true} {
 		silent := listen(t, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) })
 		r := newRig(t, nil)
