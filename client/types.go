@@ -8,7 +8,7 @@ import (
 	"holdfast/internal/metrics"
 )
 
-// What the agent says and takes. The interface file io.holdfast.Agent.varlink says
+// The replies and parameters of the agent. The interface file io.holdfast.Agent.varlink says
 // what each member means.
 type (
 	KeyInfo    = agentwire.Key        // a key's description

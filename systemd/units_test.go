@@ -134,9 +134,9 @@ func settings(t *testing.T, file string) map[string][]string {
 	return all
 }
 
-// What the score does not weigh, or weighs the wrong way: a daemon could not tell
-// its callers apart, could not reach its device or its clusters, or would share
-// what is its own.
+// TestSystemUnits checks the settings that the exposure score ignores or weighs the
+// wrong way. Without them a daemon could not identify its callers, reach its device or
+// its clusters, or keep its files to itself.
 func TestSystemUnits(t *testing.T) {
 	for file, c := range map[string]struct {
 		want   map[string]string

@@ -106,8 +106,8 @@ type tally struct{ replies, refused, caught, verified int }
 // TestDamagedReplies: whatever comes back from the device in place of a
 // signature, Sign returns an error, or something that verification finds out,
 // or a true signature all the same. It never panics, and the key goes on
-// signing afterwards. What is damaged are true replies of the device; it signs
-// anew now and then and does everything but sign.
+// signing afterwards. The test damages real replies of the device, which signs
+// again from time to time and executes all other commands.
 func TestDamagedReplies(t *testing.T) {
 	c := newChip(t)
 	b := openTPM(t, c.config())

@@ -48,7 +48,7 @@ func (p *pane) wait(texts ...string) string {
 }
 
 // prompted waits until a pinentry has drawn its prompt with all of these texts
-// and reads from the terminal with echo off. What is typed before may be lost.
+// and reads from the terminal with echo off. Earlier input may be lost.
 func (p *pane) prompted(texts ...string) string {
 	p.t.Helper()
 	p.wait(append(texts, "PIN:")...)

@@ -16,8 +16,8 @@ import (
 )
 
 // TestSetAside puts the file of a good record into a store and changes one thing
-// about it. What cannot be used is reported by path and reason, is no key, keeps
-// its name taken, and stays where it is.
+// about it. A file that cannot be used is reported by path and reason, is no
+// key, keeps its name taken, and stays where it is.
 func TestSetAside(t *testing.T) {
 	_, web := stored(t, "web")
 	_, other := stored(t, "other")

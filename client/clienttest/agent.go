@@ -2,8 +2,8 @@
 // speaks the agent's wire on a socket of its own, with keys in memory, and fails
 // when a test tells it to. Start at [Start].
 //
-// It decides nothing and protects nothing. What an agent really does is tested
-// with the real one.
+// It decides nothing and protects nothing. The tests of the agent itself use
+// the real one.
 package clienttest
 
 import (

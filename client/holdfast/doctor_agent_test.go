@@ -18,8 +18,8 @@ import (
 	"holdfast/internal/keys"
 )
 
-// What renewals take care of is worth a word only when they do not, and what a
-// newer generation does no word at all.
+// Doctor reports an expiring certificate only when no renewal takes care of it, and
+// never one that a newer generation replaces.
 func TestDoctorRenewals(t *testing.T) {
 	agent, _ := withAlice(t)
 	m := healthy(t)

@@ -12,8 +12,7 @@
 // another kind, bad-request with the reason for everything else. They never
 // repeat bytes of the message.
 //
-// What this does not protect against: a well-formed message proves nothing about
-// where it comes from. The input of a TLS 1.3 CertificateVerify ends in a hash
+// A well-formed message does not prove where it comes from. The input of a TLS 1.3 CertificateVerify ends in a hash
 // that says neither which server is at the other end nor that the handshake
 // exists at all; package destination verifies that with the caller's evidence.
 package message

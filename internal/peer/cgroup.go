@@ -38,7 +38,7 @@ func cgroupPath(text string) string {
 }
 
 // unitOf returns the system unit that a cgroup path names: one or more slices,
-// each nested in the one that its name says, then the unit. What follows belongs
+// each nested in the one that its name says, then the unit. The rest belongs
 // to the unit, which may own a delegated subtree: the system manager did not write the
 // names in it. Paths below user.slice, with
 // ".." (a process outside our cgroup namespace), or with a name that systemd

@@ -7,11 +7,10 @@
 // on. A [Peer] also holds a pidfd, so that [Peer.Alive] answers for this process
 // and never for another one that was given its pid later.
 //
-// What it does not protect against: any process that holds the connected descriptor
-// acts as the process that connected, so a peer can pass its connection, or what
-// it receives, to any other process. Programs of one uid can debug, replace and
-// imitate each other. On kernels before 6.5 the process
-// is found by its pid, see [Identity.UnitRacy].
+// The package does not protect against a process that passes its connection on: any
+// process that holds the connected descriptor acts as the process that connected.
+// Programs of one uid can debug, replace and imitate each other. On kernels before 6.5
+// the process is found by its pid, see [Identity.UnitRacy].
 package peer
 
 import (

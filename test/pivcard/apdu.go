@@ -71,8 +71,8 @@ const chainBit = 0x10
 
 var errAPDU = errors.New("malformed command")
 
-// parse reads an APDU of any of the seven cases of ISO 7816-4, 5.1. What it
-// says about the length of the answer is not kept: the card sends what it has.
+// parse reads an APDU of any of the seven cases of ISO 7816-4, 5.1. The
+// expected length of the answer is dropped: the card sends its whole answer.
 func parse(b []byte) (command, error) {
 	if len(b) < 4 {
 		return command{}, errAPDU

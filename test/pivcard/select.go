@@ -32,9 +32,9 @@ func applets() []*applet {
 	}
 }
 
-// selectApplet is SELECT by name, whole or cut short. What was verified for
-// one application is forgotten when another is selected; a name that nobody
-// has changes nothing.
+// selectApplet is SELECT by name, whole or cut short. Selecting another
+// application resets the verifications of the last one; an unknown name changes
+// nothing.
 func (c *Card) selectApplet(cmd command) ([]byte, status) {
 	if cmd.p1 != 0x04 {
 		return nil, wrongParameters

@@ -103,8 +103,8 @@ func (p *Proxy) loadAll(s *space) error {
 	return nil
 }
 
-// saveAll takes what the connection has out of the TPM. What cannot be saved
-// has ended with the command. Saving a session unloads it; objects are flushed.
+// saveAll takes what the connection has out of the TPM. An object that cannot
+// be saved ended with the command. Saving a session unloads it; objects are flushed.
 func (p *Proxy) saveAll(s *space) error {
 	for _, list := range [][]slot{s.objects, s.sessions} {
 		for i := range list {

@@ -41,8 +41,8 @@ func members(t *testing.T, v any, tag string) map[string]string {
 	return found
 }
 
-// What a kubeconfig can say of a cluster, a user, a context, is exactly what ours
-// can: nothing that we do not know of can be lost or missed.
+// TestKubeconfigTypes: our types of a cluster, a user and a context have exactly the
+// members of Kubernetes' own, so that none is lost or missed.
 func TestKubeconfigTypes(t *testing.T) {
 	for _, pair := range []struct{ ours, theirs any }{
 		{kubeconfig.Cluster{}, clientcmdv1.Cluster{}},
@@ -57,8 +57,8 @@ func TestKubeconfigTypes(t *testing.T) {
 	}
 }
 
-// What a client tells a plugin of the cluster is what the plugin reads, and tells
-// the broker, but for the extension, which only the plugin has a use for.
+// TestClusterTypes: the plugin reads every member of a cluster that a client sends,
+// and sends each to the broker except the extension, which only the plugin uses.
 func TestClusterTypes(t *testing.T) {
 	ours := members(t, execcredential.Cluster{}, "json")
 	for _, theirs := range []any{clientauthenticationv1.Cluster{}, clientauthenticationv1beta1.Cluster{}} {

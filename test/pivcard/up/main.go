@@ -5,8 +5,8 @@
 //
 //	up -serial 4711 -dir /tmp/card -touch 0
 //
-// Lines on its standard input are the hands of a user; see desk. What it is and
-// what it is not: see package pivcard.
+// Lines on its standard input act as the hands of a user; see desk. Package pivcard
+// describes the card and its limits.
 package main
 
 import (
