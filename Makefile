@@ -26,7 +26,7 @@ FUZZTIME = 20s
 # How often `make stress` runs the tests, and which: packages, or one test, as in
 # STRESS_RUN='holdfast/piv TestCardFaults'.
 N          = 10
-PACKAGES   = ./...
+PACKAGES   = $(SLOW) ./...
 STRESS_RUN =
 
 # Runs a command and leaves no process and no directory behind.
@@ -35,7 +35,13 @@ RUN = build/test/run
 # What `make quick` leaves to `make test`: packages whose tests start real agents,
 # brokers, cards or desktops, kill them or wait for them.
 LONG = agent agent/store agent/prompt agent/logind piv piv/holdfast-piv tpm client/broker client/broker/proxy \
-	client/broker/minted client/exchange/kubernetes/signin client/holdfast systemd test/faults test/pivcard test/script
+	client/broker/minted client/exchange/kubernetes/signin client/holdfast client/holdfast-exec-plugin \
+	systemd test/faults test/pivcard test/script
+
+# How the Go tests run. Many wait for a device or a timeout more than they compute, so
+# more packages run at once than there are processors; the longest come first.
+GOTEST = test -race -p $$((2 * $$(nproc)))
+SLOW   = ./piv ./client/broker ./test/faults ./piv/holdfast-piv ./tpm ./systemd
 
 # The working copy may belong to another user than the one who builds.
 export GOFLAGS := $(GOFLAGS) -buildvcs=false
@@ -71,32 +77,32 @@ build: go ## the binaries into build/bin; static, but for holdfast-piv
 
 test: setup ## everything that must hold before a commit; .ci/run calls this
 	@echo "== gofmt, go mod tidy, vet, staticcheck"
-	@$(MAKE) lint
+	@exec $(MAKE) lint
 	@echo "== known vulnerabilities"
-	@$(MAKE) vuln
+	@exec $(MAKE) vuln
 	@echo "== tests, examples and fuzz seeds, with the race detector"
-	@$(MAKE) race
+	@exec $(MAKE) race
 	@echo "== two builds in different places give the same bytes"
-	@$(MAKE) repro
+	@exec $(MAKE) repro
 	@echo "== the Debian package"
-	@$(MAKE) deb
+	@exec $(MAKE) deb
 	@echo "== stock Kubernetes clients against a real control plane"
-	@$(MAKE) kube
+	@exec $(MAKE) kube
 	@echo "== the demos"
-	@$(MAKE) demo
-	@$(MAKE) demo-piv
-	@$(MAKE) demo-kubernetes
+	@exec $(MAKE) demo
+	@exec $(MAKE) demo-piv
+	@exec $(MAKE) demo-kubernetes
 
 quick: run lint ## lint and the short tests, without the race detector: the inner loop
 	$(RUN) $(GO) test $$($(GO) list ./... | grep -vxE "holdfast/($$(echo $(LONG) | tr ' ' '|'))")
 
 race: run ## the Go tests, with the race detector
 	@test/kube/build kubectl >/dev/null
-	$(RUN) $(GO) test -race -timeout 10m ./...
+	$(RUN) $(GO) $(GOTEST) -timeout 10m $(SLOW) ./...
 
 soak: setup run ## the Go tests with every random sequence at its full length; half an hour
 	@test/kube/build kubectl >/dev/null
-	HOLDFAST_SOAK=1 $(RUN) $(GO) test -race -count=1 -timeout 60m ./...
+	HOLDFAST_SOAK=1 $(RUN) $(GO) $(GOTEST) -count=1 -timeout 60m $(SLOW) ./...
 
 stress: setup run kubernetes ## the tests N times (10) beside busy processes; each red test with its count
 	@$(GO) build -o build/test/ ./test/stress

@@ -374,7 +374,7 @@ func TestMalformedFlood(t *testing.T) {
 	}
 	flood(1000)
 	files, routines, bytes := openFiles(t), runtime.NumGoroutine(), memory()
-	flood(floodFrameCount)
+	flood(pace.Share(10_000, 100_000))
 	if got := openFiles(t); got > files {
 		t.Errorf("%d open files, %d before", got, files)
 	}

@@ -4,7 +4,7 @@
 //	build/test/run go test ./...
 //
 // The command gets a temporary directory of its own. When the command has ended,
-// or after SIGINT, SIGTERM or SIGHUP, run kills every process that has the
+// or after SIGINT, SIGTERM or SIGHUP, or when its parent has died, run kills every process that has the
 // directory in its environment or its arguments, unmounts what is mounted in the
 // directory and removes it. The exit status is the command's, or 128 and the number
 // of the signal.
@@ -57,7 +57,10 @@ func run(line []string) (status int, err error) {
 	}
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGPIPE)
-	runtime.LockOSThread() // the parent-death signal comes when the thread ends
+	runtime.LockOSThread() // the parent-death signals, to run and to the command, are the thread's
+	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGTERM), 0, 0, 0); err != nil {
+		return 1, fmt.Errorf("prctl: %w", err)
+	}
 	cmd := exec.Command(line[0], line[1:]...)
 	cmd.Env = append(os.Environ(), "TMPDIR="+dir)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr

@@ -100,10 +100,10 @@ type testRun struct {
 func (o options) commands() ([]testRun, error) {
 	base := []string{"test", "-json", "-count=1", "-timeout=30m"}
 	kube := testRun{dir: "test/kube", env: []string{"CGO_ENABLED=0", "GOFLAGS=" + os.Getenv("GOFLAGS") + " -trimpath"}, args: append(slices.Clone(base), "-parallel=6")}
-	main := testRun{dir: ".", args: append(slices.Clone(base), "-race")}
+	main := testRun{dir: ".", args: append(slices.Clone(base), "-race", fmt.Sprintf("-p=%d", 2*runtime.NumCPU()))}
 	if o.run == "" {
 		main.args, kube.args = append(main.args, strings.Fields(o.packages)...), append(kube.args, "./...")
-		if o.packages != "./..." {
+		if !strings.Contains(o.packages, "./...") {
 			return []testRun{main}, nil
 		}
 		return []testRun{main, kube}, nil

@@ -146,6 +146,7 @@ func TestCertificateApproved(t *testing.T) {
 // A request that is denied fails at once, one without a decision within the
 // plugin's deadline.
 func TestCertificateUndecided(t *testing.T) {
+	t.Parallel() // it waits for a minute
 	plane := sharedPlane(t)
 	t.Run("denied", func(t *testing.T) {
 		r := newRig(t, plane, kube.User{Name: "denied"}, forPeople)
@@ -176,7 +177,6 @@ func TestCertificateUndecided(t *testing.T) {
 		}
 	})
 	t.Run("pending", func(t *testing.T) {
-		t.Parallel() // it takes a minute, and no strength
 		r := newRig(t, plane, kube.User{Name: "pending"}, forPeople)
 		bindOnce(t, plane, "pending")
 		started := time.Now()

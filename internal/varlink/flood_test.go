@@ -1,5 +1,0 @@
-//go:build !race
-
-package varlink
-
-const floodFrameCount = 100_000
