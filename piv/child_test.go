@@ -19,9 +19,10 @@ import (
 	"holdfast/test/pivcard"
 )
 
-// impatient makes a hanging card known soon.
+// impatient makes a hanging card known soon, and leaves a child time to start on a
+// busy machine.
 func impatient(c *piv.Config) {
-	c.Limits(400*time.Millisecond, 200*time.Millisecond, 50*time.Millisecond)
+	c.Limits(2*time.Second, 1500*time.Millisecond, 50*time.Millisecond)
 }
 
 // TestStartsNothing: an agent without a request about cards runs no child.
@@ -75,7 +76,7 @@ func TestChildMisbehaves(t *testing.T) {
 		if err := sign(soon(t), b, m); fault.KindOf(err) != test.want {
 			t.Errorf("%s: got %v, want %q", test.fault, err, test.want)
 		}
-		if took := time.Since(begun); pace.Over(t, took, 2*time.Second) {
+		if took := time.Since(begun); pace.Over(t, took, 4*time.Second) {
 			t.Errorf("%s: took %v", test.fault, took)
 		}
 		if got := b.Status(soon(t)).State; (got == keys.StateWedged) != (test.want == fault.Deadline) {
@@ -380,7 +381,7 @@ func TestRemoval(t *testing.T) {
 func TestHangsAtIdentify(t *testing.T) {
 	s := newScript(t)
 	s.order(wire.Identify, "hang")
-	b := s.open(t, impatient)
+	b := s.open(t, impatient, func(c *piv.Config) { c.Limits(2*time.Second, 200*time.Millisecond, 50*time.Millisecond) })
 	ctx := soon(t)
 	list, err := b.Cards(ctx)
 	if err != nil || len(list) != 1 || list[0].State != keys.StateWedged || list[0].Serial != 0 {
@@ -390,15 +391,18 @@ func TestHangsAtIdentify(t *testing.T) {
 		t.Errorf("status: got %+v, want wedged", got)
 	}
 	heard := make(chan string, 1)
-	b.OnChange(func(unit string, _ bool) { heard <- unit })
+	b.OnChange(func(unit string, _ bool) {
+		select {
+		case heard <- unit:
+		default:
+		}
+	})
 	select {
 	case <-heard:
-	case <-time.After(3 * time.Second):
+	case <-ctx.Done():
 		t.Fatal("the card was not asked again")
 	}
-	if got := b.Status(ctx); got.State != keys.StateReady {
-		t.Errorf("status: got %+v, want ready", got)
-	}
+	waitUntil(t, func() bool { return b.Status(ctx).State == keys.StateReady })
 }
 
 // TestScannerCrashes: the watch goes on, and no card is taken for gone.
@@ -440,7 +444,7 @@ func waitUntil(t testing.TB, ready func() bool) {
 	t.Helper()
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
-	for end := time.Now().Add(10 * time.Second); !ready(); <-tick.C {
+	for end := time.Now().Add(30 * time.Second); !ready(); <-tick.C {
 		if time.Now().After(end) {
 			t.Fatal("waited in vain")
 		}
