@@ -47,7 +47,7 @@ var NewAt = newAt
 func (a *Agent) Claims() int {
 	a.claims.mu.Lock()
 	defer a.claims.mu.Unlock()
-	return len(a.claims.slots)
+	return len(a.claims.held)
 }
 
 // CardOf returns the card that a file to adopt names.

@@ -26,10 +26,9 @@ func (s slot) String() string { return fmt.Sprintf("slot %s of card %d", s.name,
 // claims are what requests that make or adopt keys have claimed: slots, the public keys
 // whose records are being stored, and shares of the quotas. The zero value has none.
 type claims struct {
-	mu     sync.Mutex // held while the records are searched: a claim ends after its record is stored
-	slots  map[slot]struct{}
-	keys   map[string]struct{} // by public key
-	making map[uint32]quota    // by uid
+	mu     sync.Mutex       // held while the records are searched: a claim ends after its record is stored
+	held   map[any]struct{} // slots, and public keys as strings
+	making map[uint32]quota // by uid
 }
 
 // quota counts the keys of one user.
@@ -75,60 +74,60 @@ func (c *claims) share(uid uint32, persistent bool, records func() []store.Recor
 	}, true
 }
 
-// claim keeps a slot for a request that makes or adopts a key in it, until release is
-// called: when the record is stored. It rejects a slot that another request claims
-// and, where taken counts, a slot that a record of any user names.
-func (r *request) claim(s slot, taken bool) (release func(), err error) {
-	a, c := r.agent, &r.agent.claims
+// hold keeps a slot or a public key for one request, until release is called: when its
+// record is stored. It returns busy when another request claims it, and the error of
+// check, which looks at the records.
+func (c *claims) hold(claimed any, busy *fault.Error, check func() error) (release func(), err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if _, claimed := c.slots[s]; claimed {
-		return nil, &fault.Error{Kind: fault.Busy, Message: "another request makes or adopts a key in " + s.String(), Hint: "try again later, or choose another slot"}
+	if _, taken := c.held[claimed]; taken {
+		return nil, busy
 	}
-	if rec, ok := a.recordIn(s); ok && taken {
+	if err := check(); err != nil {
+		return nil, err
+	}
+	if c.held == nil {
+		c.held = map[any]struct{}{}
+	}
+	c.held[claimed] = struct{}{}
+	return func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		delete(c.held, claimed)
+	}, nil
+}
+
+// claim keeps a slot for a request that makes or adopts a key in it. Where taken counts,
+// it rejects a slot that a record of any user names.
+func (r *request) claim(s slot, taken bool) (release func(), err error) {
+	busy := &fault.Error{Kind: fault.Busy, Message: "another request makes or adopts a key in " + s.String(), Hint: "try again later, or choose another slot"}
+	return r.agent.claims.hold(s, busy, func() error {
+		rec, ok := r.agent.recordIn(s)
+		if !ok || !taken {
+			return nil
+		}
 		hint := "choose another slot, or have the owner of that key delete it first: `holdfast key delete NAME`"
 		if rec.Owner.UID == r.conn.peer.UID {
 			hint = "choose another slot, or `holdfast key delete " + rec.Name + "` first"
 		}
-		return nil, &fault.Error{Kind: fault.Denied, Message: s.String() + " holds a key of this agent", Hint: hint}
-	}
-	if c.slots == nil {
-		c.slots = map[slot]struct{}{}
-	}
-	c.slots[s] = struct{}{}
-	return func() {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		delete(c.slots, s)
-	}, nil
+		return &fault.Error{Kind: fault.Denied, Message: s.String() + " holds a key of this agent", Hint: hint}
+	})
 }
 
-// claimKey keeps a public key for a request that stores its record, until release is
-// called. It rejects a key that another request claims or that a record of any user has:
-// the TPM does not prevent a user from adopting a key file twice, and a key has one
-// purpose and one owner.
+// claimKey keeps a public key for a request that stores its record. It rejects a key
+// that a record of any user has: the TPM does not prevent a user from adopting a key
+// file twice, and a key has one purpose and one owner.
 func (r *request) claimKey(public []byte) (release func(), err error) {
-	a, c, key := r.agent, &r.agent.claims, string(public)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if _, claimed := c.keys[key]; claimed {
-		return nil, &fault.Error{Kind: fault.Busy, Message: "another request makes or adopts this key", Hint: "try again later"}
-	}
-	if a.known(public) {
-		return nil, &fault.Error{
+	busy := &fault.Error{Kind: fault.Busy, Message: "another request makes or adopts this key", Hint: "try again later"}
+	return r.agent.claims.hold(string(public), busy, func() error {
+		if !r.agent.known(public) {
+			return nil
+		}
+		return &fault.Error{
 			Kind: fault.Denied, Message: "the key is in use already: a record names it, and a key has one purpose",
 			Hint: "make a key of its own for each purpose: `holdfast key create`",
 		}
-	}
-	if c.keys == nil {
-		c.keys = map[string]struct{}{}
-	}
-	c.keys[key] = struct{}{}
-	return func() {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		delete(c.keys, key)
-	}, nil
+	})
 }
 
 // known reports whether a record of any user has this public key.

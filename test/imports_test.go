@@ -98,9 +98,14 @@ var rules = []rule{
 		only:  []string{xsys + "/unix"},
 	},
 	{
+		why:   "a lock is a file that only its owner can have written",
+		rooms: []string{"internal/lockfile"},
+		only:  []string{"internal/guard"},
+	},
+	{
 		why:   "agent and broker accept connections in one careful way, before anything of the caller is read",
 		rooms: []string{"internal/door"},
-		only:  []string{"internal/fault", "internal/peer", "internal/guard", xsys + "/unix"},
+		only:  []string{"internal/fault", "internal/lockfile", "internal/peer", "internal/guard", xsys + "/unix"},
 	},
 	{
 		why:   "the frame of a daemon knows sockets, settings and policy, and nothing that the daemon serves",

@@ -82,24 +82,3 @@ func (a anchor) write(path string) error {
 	}
 	return os.Rename(temp, AnchorPath(path))
 }
-
-// checkFile rejects a file that another user may have written or can read, and a file
-// that has a second name.
-func checkFile(f *os.File) error {
-	info, err := f.Stat()
-	if err != nil {
-		return err
-	}
-	stat, ok := info.Sys().(*syscall.Stat_t)
-	switch {
-	case !info.Mode().IsRegular():
-		return errors.New("not a regular file")
-	case !ok || int(stat.Uid) != os.Geteuid():
-		return fmt.Errorf("not owned by uid %d", os.Geteuid())
-	case info.Mode().Perm() != 0o600:
-		return fmt.Errorf("mode %#o, want 0600", info.Mode().Perm())
-	case stat.Nlink != 1:
-		return fmt.Errorf("%d hard links, want 1", stat.Nlink)
-	}
-	return nil
-}

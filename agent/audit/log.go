@@ -34,6 +34,7 @@ import (
 	"time"
 
 	"holdfast/internal/fault"
+	"holdfast/internal/guard"
 )
 
 // Log is an open log. Its methods are safe for concurrent use.
@@ -92,7 +93,11 @@ func (l *Log) open() error {
 
 // begin checks and locks the opened file, finds the end of its chain and anchors it.
 func (l *Log) begin() error {
-	if err := checkFile(l.file); err != nil {
+	info, err := l.file.Stat()
+	if err != nil {
+		return err
+	}
+	if err := guard.CheckOwn(info); err != nil {
 		return err
 	}
 	if err := syscall.Flock(l.fd, syscall.LOCK_EX|syscall.LOCK_NB); err != nil {

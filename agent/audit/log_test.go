@@ -255,7 +255,7 @@ func TestOpenRefuses(t *testing.T) {
 	}{
 		{"nothing", func(string) error { return nil }, ""},
 		{"mode", func(p string) error { return os.Chmod(p, 0o640) }, "mode 0640, want 0600"},
-		{"owner", func(p string) error { return os.Chown(p, 12345, 0) }, "not owned"},
+		{"owner", func(p string) error { return os.Chown(p, 12345, 0) }, "owned by uid 12345"},
 		{"link", func(p string) error { return errors.Join(os.Rename(p, p+"2"), os.Symlink(p+"2", p)) }, "a symbolic link"},
 		{"second name", func(p string) error { return os.Link(p, p+"2") }, "2 hard links"},
 		{"directory", func(p string) error { return errors.Join(os.Remove(p), os.Mkdir(p, 0o700)) }, "directory"},

@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
+
+	"holdfast/internal/guard"
 )
 
 // disk holds the system calls that a store makes on its files. Tests inject faults
@@ -39,22 +41,6 @@ func (system) rename(from, to string) error { return os.Rename(from, to) }
 func (system) remove(path string) error     { return os.Remove(path) }
 func (system) mkdir(path string) error      { return os.Mkdir(path, 0o700) }
 
-// ours fails unless a file or directory is owned by this user and has exactly this
-// mode, so that no other user can read it or can have written it.
-func ours(info fs.FileInfo, mode fs.FileMode) error {
-	stat, ok := info.Sys().(*syscall.Stat_t)
-	if !ok {
-		return errors.New("the system does not report the owner")
-	}
-	if int(stat.Uid) != os.Geteuid() {
-		return fmt.Errorf("owned by uid %d, want uid %d", stat.Uid, os.Geteuid())
-	}
-	if got := info.Mode() & (fs.ModePerm | fs.ModeSetuid | fs.ModeSetgid | fs.ModeSticky); got != mode {
-		return fmt.Errorf("mode %#o, want %#o", got, mode)
-	}
-	return nil
-}
-
 // checkDirectory rejects a directory that is not ours alone.
 func checkDirectory(path string) error {
 	info, err := os.Lstat(path)
@@ -64,25 +50,10 @@ func checkDirectory(path string) error {
 	if !info.IsDir() {
 		return errors.New("not a directory")
 	}
-	return ours(info, 0o700)
+	return guard.CheckMode(info, 0o700)
 }
 
-// checkFile rejects anything but a regular file that is ours alone and has no
-// second name, through which another program could change it later.
-func checkFile(info fs.FileInfo) error {
-	if !info.Mode().IsRegular() {
-		return fmt.Errorf("not a regular file (%s)", info.Mode().Type())
-	}
-	if err := ours(info, 0o600); err != nil {
-		return err
-	}
-	if n := info.Sys().(*syscall.Stat_t).Nlink; n != 1 {
-		return fmt.Errorf("%d hard links, want 1", n)
-	}
-	return nil
-}
-
-// read returns the content of a file that passes checkFile and has at most max
+// read returns the content of a file that passes guard.CheckOwn and has at most max
 // bytes.
 func read(d disk, path string, max int) ([]byte, error) {
 	f, err := d.open(path, os.O_RDONLY)
@@ -97,7 +68,7 @@ func read(d disk, path string, max int) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := checkFile(info); err != nil {
+	if err := guard.CheckOwn(info); err != nil {
 		return nil, err
 	}
 	data, err := io.ReadAll(io.LimitReader(f, int64(max)+1))

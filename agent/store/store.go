@@ -23,6 +23,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"holdfast/internal/lockfile"
 )
 
 // Store is the keys in one state directory, which it holds alone. Its methods
@@ -82,7 +84,7 @@ func (s *Store) prepare() error {
 	if err := checkDirectory(s.dir); err != nil {
 		return err
 	}
-	if s.lock, err = lock(s.dir); err != nil {
+	if s.lock, err = lockfile.Take(filepath.Join(s.dir, "lock")); err != nil {
 		return err
 	}
 	s.keys = shelf[Record]{store: s, root: filepath.Join(s.dir, "keys"), kind: "key", keys: true, parse: parse}

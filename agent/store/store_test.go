@@ -179,7 +179,7 @@ func TestRefusedChanges(t *testing.T) {
 func TestOnlyOneAgentPerDirectory(t *testing.T) {
 	s := open(t, fresh(t))
 	_, err := Open(s.dir)
-	if err == nil || !strings.Contains(err.Error(), "already running pid ") || !strings.Contains(err.Error(), s.dir) {
+	if err == nil || !strings.Contains(err.Error(), "already running, pid ") || !strings.Contains(err.Error(), s.dir) {
 		t.Errorf("second Open: %v, want it to name the directory and the pid", err)
 	}
 	if err := s.Create(good("web")); err != nil {

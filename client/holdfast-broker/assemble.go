@@ -17,6 +17,7 @@ import (
 	"holdfast/internal/door"
 	"holdfast/internal/guard"
 	"holdfast/internal/keyring"
+	"holdfast/internal/lockfile"
 	"holdfast/internal/notify"
 	"holdfast/internal/policy"
 )
@@ -86,7 +87,7 @@ func lockState(dir string) (io.Closer, error) {
 	if err := guard.CheckPrivate(dir); err != nil {
 		return nil, err
 	}
-	return door.Lock(filepath.Join(dir, "lock"))
+	return lockfile.Take(filepath.Join(dir, "lock"))
 }
 
 // makeSocketDirectory makes a user's own directory when it is missing. A package or a

@@ -6,10 +6,10 @@ import (
 	"io/fs"
 	"net"
 	"os"
-	"strconv"
-	"strings"
 	"sync"
 	"syscall"
+
+	"holdfast/internal/lockfile"
 
 	"golang.org/x/sys/unix"
 )
@@ -36,7 +36,7 @@ func Activated(l *net.UnixListener) *Socket {
 // the socket more open than mode. Listen sets the process's umask while it binds:
 // call it before other goroutines make files.
 func Listen(path string, mode fs.FileMode) (*Socket, error) {
-	lock, err := Lock(path + ".lock")
+	lock, err := lockfile.Take(path + ".lock")
 	if err != nil {
 		return nil, err
 	}
@@ -46,33 +46,6 @@ func Listen(path string, mode fs.FileMode) (*Socket, error) {
 		return nil, err
 	}
 	return s, nil
-}
-
-// Lock takes the lock at path and writes this process's pid into the file. When
-// another process has the lock, the error has its pid. Closing the file, or the end
-// of the process, releases the lock.
-func Lock(path string) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		defer f.Close()
-		if !errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, fmt.Errorf("lock %s: %w", path, err)
-		}
-		pid := make([]byte, 16)
-		n, _ := f.Read(pid)
-		return nil, fmt.Errorf("%s: already running, pid %s", strings.TrimSuffix(path, ".lock"), strings.TrimSpace(string(pid[:n])))
-	}
-	if err = f.Truncate(0); err == nil {
-		_, err = f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
-	}
-	if err != nil {
-		f.Close()
-		return nil, fmt.Errorf("lock: %w", err)
-	}
-	return f, nil
 }
 
 // bind listens at the path. It removes a socket that a dead daemon left: this

@@ -183,6 +183,34 @@ func CheckPrivate(path string) error {
 	return nil
 }
 
+// CheckOwn returns an error unless a file is a regular file of this uid that no other
+// user can read, and that has no second name: another program could change the file
+// through that later.
+func CheckOwn(info fs.FileInfo) error {
+	if !info.Mode().IsRegular() {
+		return fmt.Errorf("not a regular file (%s)", info.Mode().Type())
+	}
+	if err := CheckMode(info, 0o600); err != nil {
+		return err
+	}
+	if n := info.Sys().(*syscall.Stat_t).Nlink; n != 1 {
+		return fmt.Errorf("%d hard links, want 1", n)
+	}
+	return nil
+}
+
+// CheckMode returns an error unless this uid owns a file or directory, and its mode is
+// exactly this.
+func CheckMode(info fs.FileInfo, mode fs.FileMode) error {
+	if uid := ownerOf(info); uid != uint32(os.Geteuid()) {
+		return fmt.Errorf("owned by uid %d, want uid %d", uid, os.Geteuid())
+	}
+	if got := info.Mode() & (fs.ModePerm | fs.ModeSetuid | fs.ModeSetgid | fs.ModeSticky); got != mode {
+		return fmt.Errorf("mode %#o, want %#o", got, mode)
+	}
+	return nil
+}
+
 func untrusted(path string, info fs.FileInfo, reason string) error {
 	return fmt.Errorf("%s (owner uid %d, mode %04o) is not safe: %s", path, ownerOf(info), info.Mode().Perm(), reason)
 }
