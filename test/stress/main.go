@@ -5,8 +5,8 @@
 //	stress -n 50 -run 'holdfast/piv TestCard'     one test
 //
 // Each round is `go test -race -count=1` of the packages, and the same in the
-// module test/kube without -race. The output of a red test is in the directory
-// that -logs names.
+// module test/kube without -race. One test alone is run by one call, with -count.
+// The output of a red test is in the directory that -logs names.
 package main
 
 import (
@@ -74,8 +74,11 @@ func stress(ctx context.Context, o options) (red int, err error) {
 		}
 	}
 	t := &tally{red: map[string]int{}, logs: o.logs}
-	done := 0
-	for ; done < o.rounds && ctx.Err() == nil; done++ {
+	rounds, done := o.rounds, 0
+	if o.run != "" {
+		rounds = 1 // of go test -count
+	}
+	for ; done < rounds && ctx.Err() == nil; done++ {
 		begun := time.Now()
 		before := t.total()
 		for _, r := range runs {
@@ -83,9 +86,13 @@ func stress(ctx context.Context, o options) (red int, err error) {
 				return t.total(), err
 			}
 		}
-		fmt.Printf("round %d of %d: %d red, %v\n", done+1, o.rounds, t.total()-before, time.Since(begun).Round(time.Second))
+		fmt.Printf("round %d of %d: %d red, %v\n", done+1, rounds, t.total()-before, time.Since(begun).Round(time.Second))
 	}
-	t.print(done)
+	if o.run == "" {
+		t.print(done)
+	} else if t.print(o.rounds); t.passed+t.total() == 0 {
+		return 0, fmt.Errorf("no test is named as in -run %q", o.run)
+	}
 	return t.total(), ctx.Err()
 }
 
@@ -98,7 +105,12 @@ type testRun struct {
 
 // commands are the calls of go test that make a round.
 func (o options) commands() ([]testRun, error) {
-	base := []string{"test", "-json", "-count=1", "-timeout=30m"}
+	base := []string{"test", "-json"}
+	if o.run == "" {
+		base = append(base, "-count=1", "-timeout=30m")
+	} else {
+		base = append(base, fmt.Sprintf("-count=%d", o.rounds), "-timeout=0")
+	}
 	kube := testRun{dir: "test/kube", env: []string{"CGO_ENABLED=0", "GOFLAGS=" + os.Getenv("GOFLAGS") + " -trimpath"}, args: append(slices.Clone(base), "-parallel=6")}
 	main := testRun{dir: ".", args: append(slices.Clone(base), "-race", fmt.Sprintf("-p=%d", 2*runtime.NumCPU()))}
 	if o.run == "" {
@@ -122,8 +134,9 @@ func (o options) commands() ([]testRun, error) {
 
 // A tally counts red tests by their names.
 type tally struct {
-	red  map[string]int
-	logs string
+	red    map[string]int
+	passed int // tests, without subtests
+	logs   string
 }
 
 // An event is a line of go test -json (cmd/test2json).
@@ -190,6 +203,9 @@ func (t *tally) note(e event, outputs map[string]*strings.Builder, failed map[st
 		outputs[name].WriteString(e.Output)
 	case "pass", "skip":
 		delete(outputs, name)
+		if e.Action == "pass" && e.Test != "" && !strings.Contains(e.Test, "/") {
+			t.passed++
+		}
 	case "fail":
 		if e.Test == "" && failed[e.Package] {
 			return
@@ -228,7 +244,7 @@ func (t *tally) print(rounds int) {
 	for _, name := range names {
 		fmt.Printf("%6d of %d  %s\n", t.red[name], rounds, name)
 	}
-	fmt.Printf("%d rounds, %d red\n", rounds, t.total())
+	fmt.Printf("%d rounds, %d tests green, %d red\n", rounds, t.passed, t.total())
 }
 
 // burn starts a process that keeps one processor busy until ctx ends.
