@@ -206,8 +206,8 @@ func TestRenewDueFailures(t *testing.T) {
 // With --within, a renewal lands at its planned moment: within 1% of the lifetime.
 func TestRenewWithin(t *testing.T) {
 	c := withCluster(t)
-	const lifetime = 600 * time.Second
-	c.enroll(t, "prod", -lifetime*7/10+2*time.Second, lifetime*3/10+2*time.Second)
+	const lifetime = time.Hour
+	c.enroll(t, "prod", -lifetime*7/10+5*time.Second, lifetime*3/10+5*time.Second)
 	c.change(t, "prod", func(p *profile.Profile) { p.Renewal.Lifetime = lifetime })
 	leaf := leafOf(t, c.command, "prod")
 	planned := leaf.NotBefore.Add(leaf.NotAfter.Sub(leaf.NotBefore) * 7 / 10)
@@ -227,9 +227,11 @@ func TestRenewWithin(t *testing.T) {
 func TestRenewDueTogether(t *testing.T) {
 	c := withCluster(t)
 	c.enroll(t, "held", -71*time.Minute, 29*time.Minute)
-	c.enroll(t, "prod", -42*time.Minute+2*time.Second, 18*time.Minute+2*time.Second)
+	c.enroll(t, "prod", -42*time.Minute+5*time.Second, 18*time.Minute+5*time.Second)
 	c.Change(func(to *apiserver.Conduct) { to.Decision = apiserver.Hold })
-	c.run("renew", "--due", "--timeout", "300ms").want(t, 1, "held: ") // it waits from now on
+	for len(c.RequestNames()) == 0 { // a slow machine has to try again
+		c.run("renew", "--due", "--timeout", "300ms").want(t, 1, "held: ") // it waits from now on
+	}
 	held := c.RequestNames()[0]
 	c.Change(func(to *apiserver.Conduct) { to.Decision = apiserver.Issue })
 	approved := make(chan bool, 1)
@@ -265,7 +267,7 @@ func TestRenewDueAsksOnce(t *testing.T) {
 	c.enroll(t, "prod", -71*time.Minute, 29*time.Minute)
 	c.Change(func(to *apiserver.Conduct) { to.Decision = apiserver.Hold })
 	for range 2 {
-		c.run("renew", "--due", "--timeout", "300ms").want(t, 1, "is not approved yet")
+		c.run("renew", "--due", "--timeout", "2s").want(t, 1, "is not approved yet")
 	}
 	if n := len(c.RequestNames()); n != 1 {
 		t.Errorf("%d requests for one renewal", n)

@@ -136,21 +136,26 @@ func TestPending(t *testing.T) {
 		for _, noWatch := range []bool{false, true} {
 			server, c, waits := start(t)
 			server.Change(func(c *apiserver.Conduct) { c.Decision, c.NoWatch = decision, noWatch })
-			c.pause = nil // a watch that ends with ctx, and questions that do
-			var err error
-			// A slow machine gets more time, until the timeout comes after the request was made.
-			for timeout := 300 * time.Millisecond; timeout < time.Minute && !errors.As(err, new(*PendingError)); timeout *= 2 {
-				csr, _ := request(t, alice())
-				ctx, cancel := context.WithTimeout(context.Background(), timeout)
-				_, err = c.RequestCertificate(ctx, CertificateRequest{CSR: csr, SignerName: signer})
-				cancel()
-			}
+			csr, _ := request(t, alice())
+			err := c.soonEnds(CertificateRequest{CSR: csr, SignerName: signer})
 			wantError(t, err, want)
 			if e := new(PendingError); !errors.As(err, &e) || e.Approved != (decision == apiserver.Approve) || !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("%s: got %#v after %v", decision, err, waits.all())
 			}
 		}
 	}
+}
+
+// soonEnds requests a certificate with a short timeout. A slow machine gets more time,
+// until the timeout comes after the request was made.
+func (c *Client) soonEnds(r CertificateRequest) (err error) {
+	c.pause = nil // a watch that ends with the context, and questions that do
+	for timeout := 200 * time.Millisecond; timeout < time.Minute && !errors.As(err, new(*PendingError)); timeout *= 2 {
+		ctx, cancel := context.WithTimeout(context.Background(), timeout)
+		_, err = c.RequestCertificate(ctx, r)
+		cancel()
+	}
+	return err
 }
 
 func TestCertificateIsChecked(t *testing.T) {
@@ -205,11 +210,7 @@ func TestOnce(t *testing.T) {
 	csr, key := request(t, alice())
 	var created, found string
 	r := CertificateRequest{CSR: csr, SignerName: signer, Once: "holdfast-alice-1", Created: func(n string) { created = n }, Found: func(n string) { found = n }}
-	c.pause = nil
-	ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
-	defer cancel()
-	_, err := c.RequestCertificate(ctx, r)
-	wantError(t, err, "holdfast-alice-1 is not approved yet")
+	wantError(t, c.soonEnds(r), "holdfast-alice-1 is not approved yet")
 	server.Decide("holdfast-alice-1", apiserver.Issue)
 	again, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: alice()}, key)
 	if err != nil {
