@@ -81,6 +81,9 @@ func (c *Call) send(message outgoing, final bool) error {
 	if err != nil {
 		return fmt.Errorf("encode reply of %s: %w", c.Method, err)
 	}
+	if final {
+		c.serving.replying.Store(true) // before the peer can send its next request
+	}
 	// Without the deadline, a peer that does not read would block the call, and the
 	// device that the method may use.
 	c.serving.conn.SetWriteDeadline(time.Now().Add(c.serving.whole))

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"sync/atomic"
 	"time"
 )
 
@@ -21,7 +22,8 @@ type serving struct {
 	in       framer
 	idle     time.Duration
 	whole    time.Duration
-	overflow bool // the peer has filled the read-ahead during a call
+	overflow bool        // the peer has filled the read-ahead during a call
+	replying atomic.Bool // the final reply is being sent, or was
 }
 
 // next returns the next request, or nil when there will be none.
@@ -107,6 +109,7 @@ func (c *serving) run(call *Call) error {
 		return err
 	}
 	ctx, cancel := context.WithCancel(c.calls)
+	c.replying.Store(false)
 	stop := c.watch(cancel)
 	defer stop()
 	defer cancel()

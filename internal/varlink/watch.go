@@ -14,8 +14,9 @@ const watchAfter = 5 * time.Millisecond
 // watch reads ahead while a method runs, because only a read shows that the peer
 // has closed the connection; then it calls cancel. The bytes that it reads begin
 // the next request and stay in the buffer. When the buffer is full, a close would go
-// undetected: watch then sets overflow and calls cancel as well. The returned function
-// ends the watch and waits for its end: afterwards the caller owns the buffer again.
+// undetected: watch then sets overflow and calls cancel as well. Once the final reply
+// is on its way, a full buffer is only the next request. The returned function ends the
+// watch and waits for its end: afterwards the caller owns the buffer again.
 func (c *serving) watch(cancel func()) (stop func()) {
 	var over atomic.Bool
 	ended := make(chan struct{})
@@ -36,8 +37,10 @@ func (c *serving) watch(cancel func()) (stop func()) {
 				return
 			}
 		}
-		c.overflow = true
-		cancel()
+		if !c.replying.Load() {
+			c.overflow = true
+			cancel()
+		}
 	})
 	return func() {
 		if begin.Stop() {

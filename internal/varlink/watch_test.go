@@ -3,8 +3,10 @@ package varlink
 import (
 	"context"
 	"errors"
+	"net"
 	"strings"
 	"testing"
+	"time"
 )
 
 // TestSentTooMuchCancels: a peer whose end could not be seen any more, because
@@ -65,4 +67,46 @@ func TestSentAheadWaits(t *testing.T) {
 			t.Fatalf("got %s, want %s", got, want)
 		}
 	}
+}
+
+// TestNextRequestAfterReply: a client that has the reply may send a big request before
+// the method has returned.
+func TestNextRequestAfterReply(t *testing.T) {
+	s := testService(nil)
+	reads, release := make(chan int, 100), make(chan struct{})
+	s.Interfaces[0].Methods["Linger"] = func(_ context.Context, call *Call) error {
+		time.Sleep(2 * watchAfter)
+		err := call.Reply(nil)
+		<-release
+		return err
+	}
+	ours, theirs := socketPair(t)
+	defer ours.Close()
+	go s.ServeConn(context.Background(), &counting{theirs, reads})
+	ours.Write([]byte(`{"method":"org.example.test.Linger"}` + "\x00"))
+	receive(t, reads, "request")
+	if got, want := message(t, ours), `{"parameters":{}}`; got != want {
+		t.Fatalf("got %s, want %s", got, want)
+	}
+	big := strings.Repeat("x", 2*smallBuffer)
+	ours.Write([]byte(`{"method":"org.example.test.Echo","parameters":{"text":"` + big + `"}}` + "\x00"))
+	for n := 0; n < smallBuffer; {
+		n += receive(t, reads, "read ahead")
+	}
+	close(release)
+	if got, want := message(t, ours), `{"parameters":{"text":"`+big+`"}}`; got != want {
+		t.Errorf("got %.50q, want the text", got)
+	}
+}
+
+// A counting connection tells how much each read returned.
+type counting struct {
+	net.Conn
+	reads chan<- int
+}
+
+func (c *counting) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	c.reads <- n
+	return n, err
 }
