@@ -54,6 +54,37 @@ func TestStoppedDevice(t *testing.T) {
 	wantState(t, b, keys.StateReady)
 }
 
+// A request to a device that is known not to answer is refused at once, however much
+// time it has left, and work again once the device answers.
+func TestWedgedDeviceAnswersAtOnce(t *testing.T) {
+	b, device := direct(t)
+	m := create(t, b, es256)
+	device.Stop()
+	wantKind(t, signs(within(t, 200*time.Millisecond), b, m, p256), fault.Deadline)
+	wantState(t, b, keys.StateWedged)
+	for name, request := range map[string]func(context.Context) error{
+		"sign":   func(ctx context.Context) error { return signs(ctx, b, m, p256) },
+		"create": func(ctx context.Context) error { _, err := b.Create(ctx, es256); return err },
+		"check":  func(ctx context.Context) error { return b.Check(ctx, m) },
+	} {
+		start := time.Now()
+		wantKind(t, request(within(t, 20*time.Second)), fault.DeviceWedged)
+		if took := time.Since(start); pace.Over(t, took, 2*time.Second) {
+			t.Errorf("%s took %v on a device that is known to be wedged", name, took)
+		}
+	}
+	start := time.Now()
+	for range 20 { // requests that had to wait for their turn share one question
+		wantKind(t, signs(within(t, 20*time.Second), b, m, p256), fault.DeviceWedged)
+	}
+	if took := time.Since(start); pace.Over(t, took, 3*time.Second) {
+		t.Errorf("20 requests took %v", took)
+	}
+	wantState(t, b, keys.StateWedged) // longer than the pause between two questions
+	device.Cont()
+	mustSign(t, b, m, p256)
+}
+
 // wantRecovered is generous for a machine that does other things too; the log
 // has the time that it took here.
 func wantRecovered(t *testing.T, start time.Time) {

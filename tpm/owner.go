@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-tpm/tpm2"
 
 	"holdfast/internal/fault"
+	"holdfast/internal/keys"
 )
 
 // Default timeouts for callers without a deadline. Making an RSA key takes a chip up to
@@ -23,8 +24,18 @@ const attempts = 3
 
 // run makes the caller the owner of the device and runs op. It repeats op from the
 // start after a closed connection, a reset, or a handle that is no longer valid. op
-// must be safe to repeat.
+// must be safe to repeat. A device that is known to be wedged gets no op.
 func (t *TPM) run(ctx context.Context, wait time.Duration, op func(context.Context) error) error {
+	return t.owning(ctx, wait, func(ctx context.Context) error {
+		if err := t.answers(ctx); err != nil {
+			return err
+		}
+		return t.attempt(ctx, op)
+	})
+}
+
+// owning calls f while the caller owns the device.
+func (t *TPM) owning(ctx context.Context, wait time.Duration, f func(context.Context) error) error {
 	if _, bounded := ctx.Deadline(); !bounded {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, wait)
@@ -34,6 +45,11 @@ func (t *TPM) run(ctx context.Context, wait time.Duration, op func(context.Conte
 		return t.explain(err)
 	}
 	defer t.release()
+	return f(ctx)
+}
+
+// attempt runs op, again where that can help, and notes the outcome as a state.
+func (t *TPM) attempt(ctx context.Context, op func(context.Context) error) error {
 	for try := 1; ; try++ {
 		err := op(ctx)
 		again := t.repair(ctx, err)
@@ -43,6 +59,31 @@ func (t *TPM) run(ctx context.Context, wait time.Duration, op func(context.Conte
 			return err
 		}
 	}
+}
+
+// probeTime is how long a device that is known to be wedged has to answer before its
+// next request is refused, and how long that outcome holds for the requests after it.
+const probeTime = 500 * time.Millisecond
+
+// answers asks a device that is known to be wedged whether it answers again. Without
+// the question, each request would wait for its whole time.
+func (t *TPM) answers(ctx context.Context) error {
+	if t.state() != keys.StateWedged {
+		return nil
+	}
+	if time.Since(t.probed) < probeTime {
+		return t.explain(context.DeadlineExceeded)
+	}
+	ctx, cancel := context.WithTimeout(ctx, probeTime)
+	defer cancel()
+	defer func() { t.probed = time.Now() }()
+	return t.attempt(ctx, func(ctx context.Context) error {
+		l, err := t.sharedLink(ctx)
+		if err == nil {
+			_, err = properties(ctx, l, tpm2.TPMPTPermanent, tpm2.TPMPTPermanent)
+		}
+		return err
+	})
 }
 
 // acquire waits until the caller owns the device.

@@ -9,7 +9,6 @@ import (
 
 	"github.com/google/go-tpm/tpm2"
 
-	"holdfast/internal/fault"
 	"holdfast/internal/keys"
 )
 
@@ -25,12 +24,14 @@ const statusLeft = 500 * time.Millisecond
 // left once the device is free, it reports the known state.
 func (t *TPM) Status(ctx context.Context) keys.Status {
 	tries := -1
-	_ = t.run(ctx, statusTime, func(ctx context.Context) (err error) { // the outcome is noted as a state
+	_ = t.owning(ctx, statusTime, func(ctx context.Context) error { // the outcome is noted as a state
 		if late(ctx) {
-			return &fault.Error{Kind: fault.Deadline, Message: "too little time is left to ask the TPM"}
+			return nil
 		}
-		tries, err = t.look(ctx)
-		return err
+		return t.attempt(ctx, func(ctx context.Context) (err error) {
+			tries, err = t.look(ctx)
+			return err
+		})
 	})
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -74,6 +74,7 @@ type TPM struct {
 	reserved map[tpm2.TPMHandle]bool // persistent handles promised to keys that are not there yet
 	proven   map[string]bool         // by the material's device member: whether a counted key has signed or was refused
 	clock    uint64                  // counts uses of entries
+	probed   time.Time               // when the device, known to be wedged, was last asked whether it answers
 	can      []keys.Capability       // the kinds of key that the device makes, once asked
 	maker    string                  // manufacturer and firmware, once asked
 
