@@ -142,6 +142,22 @@ func (d *device) cachedStatus(ctx context.Context, timeout time.Duration) keys.S
 	return d.last()
 }
 
+// shownStatus is cachedStatus for people: also a device that has not answered yet has a
+// name and a state.
+func (d *device) shownStatus(ctx context.Context, timeout time.Duration) keys.Status {
+	if s := d.cachedStatus(ctx, timeout); s.State != "" {
+		return s
+	}
+	ctx, cancel := context.WithDeadline(ctx, time.Now())
+	defer cancel()
+	s := d.backend.Status(ctx) // no time is left: it returns what it knows, and asks nothing
+	if s.State == keys.StateReady {
+		s.State, s.Reason = keys.StateUnopened, "it has given no answer since the agent started"
+		s.Hint = "ask again in a few seconds; if it stays so, look at the agent's log"
+	}
+	return s
+}
+
 func (d *device) fresh() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -183,7 +199,7 @@ func (d *device) refresh(over chan struct{}) {
 	d.status, d.asked, d.looking = now, asked, nil
 	d.mu.Unlock()
 	close(over)
-	if before != "" && before != now.State {
+	if before != now.State && (before != "" || now.State != keys.StateReady) {
 		d.changed(now)
 	}
 }
@@ -217,7 +233,12 @@ func (a *Agent) WatchDevices(ctx context.Context, interval time.Duration) {
 
 func (a *Agent) deviceChanged(s keys.Status) {
 	a.counts.changes.Add(1, s.Backend, string(s.State))
-	a.Log.Info("device", "backend", s.Backend, "state", s.State, "reason", s.Reason)
+	if _, comesAndGoes := a.devices[s.Backend].backend.(keys.Divided); s.State == keys.StateReady || comesAndGoes {
+		a.Log.Info("device", "backend", s.Backend, "state", s.State, "reason", s.Reason)
+	} else {
+		hint, _ := wireStep(s.Hint, s.Next)
+		a.Log.Warn("device", "backend", s.Backend, "device", s.Device, "state", s.State, "reason", s.Reason, "hint", hint)
+	}
 	a.watch.publish(event{what: "device", name: s.Backend, state: string(s.State)})
 }
 

@@ -84,3 +84,31 @@ func TestWorkMakesAFaultOutdated(t *testing.T) {
 		}
 	})
 }
+
+// silentBackend does not answer before its caller's time is over.
+type silentBackend struct{ fakeBackend }
+
+// Status implements keys.Backend.
+func (m *silentBackend) Status(ctx context.Context) keys.Status {
+	<-ctx.Done()
+	return keys.Status{Backend: "fake", Device: "fake:1", State: m.state, Since: time.Now()}
+}
+
+// A device that has not answered yet is shown by its name, as not opened.
+func TestUnopenedDevice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := &silentBackend{fakeBackend{state: keys.StateReady}}
+		d := newDevice(m, queue.Limits{}, newCounters("test", time.Now()), func(keys.Status) {})
+		defer d.lanes.Close(context.Background())
+		s := d.shownStatus(t.Context(), statusTimeout)
+		if s.State != keys.StateUnopened || s.Device != "fake:1" || s.Since.IsZero() || s.Reason == "" || s.Hint == "" {
+			t.Errorf("got %+v", s)
+		}
+		time.Sleep(lookTime)
+		synctest.Wait() // the first answer
+		if s := d.shownStatus(t.Context(), statusTimeout); s.State != keys.StateReady {
+			t.Errorf("after the first answer: got %s", s.State)
+		}
+		time.Sleep(lookTime) // the question in progress
+	})
+}

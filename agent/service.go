@@ -80,10 +80,12 @@ func handle[P, R any](a *Agent, do func(*request, context.Context, *P) (*R, erro
 // wireError returns a method's error as the caller sees it. The cause of an internal
 // error goes to the agent's log.
 func (a *Agent) wireError(err error) (string, any) {
-	if e, ok := fault.AsError(err); (!ok || e.Kind == fault.Internal) && !errors.Is(err, context.Canceled) {
+	e, named := fault.AsError(err)
+	named = named && e.Kind != fault.Internal
+	if !named && !errors.Is(err, context.Canceled) {
 		a.Log.Error("request", "error", err)
 	}
-	if errors.Is(err, context.DeadlineExceeded) {
+	if !named && errors.Is(err, context.DeadlineExceeded) { // a named error, such as that of a wedged device, says more
 		err = &fault.Error{Kind: fault.Deadline, Message: "the request took too long", Hint: "`holdfast status` shows the device's state", Err: err}
 	}
 	name, parameters := agentwire.Errors().FromError(err)

@@ -34,7 +34,7 @@ func (r *request) getStatus(ctx context.Context, _ *agentwire.Empty) (*agentwire
 		reply.Mode = "system"
 	}
 	for _, b := range a.Backends {
-		reply.Devices = append(reply.Devices, wireDevices(a.devices[b.Name()].cachedStatus(ctx, statusTimeout))...)
+		reply.Devices = append(reply.Devices, wireDevices(a.devices[b.Name()].shownStatus(ctx, statusTimeout))...)
 	}
 	for _, rec := range a.Store.List() {
 		if r.shows(rec, false) {

@@ -133,7 +133,7 @@ func TestDoctorDeviceStates(t *testing.T) {
 	agent, _ := withAlice(t)
 	m := healthy(t)
 	for _, state := range []keys.State{
-		keys.StateAbsent, keys.StateBusy, keys.StateLocked, keys.StateWedged, keys.StateFailed, keys.StateIdentityChanged,
+		keys.StateAbsent, keys.StateBusy, keys.StateLocked, keys.StateWedged, keys.StateFailed, keys.StateIdentityChanged, keys.StateUnopened,
 	} {
 		agent.Status.Devices = []agentwire.Device{{Backend: "tpm", Device: "tpm:/dev/x", State: string(state), Reason: "why"}}
 		found, code := examineAt(agent.Socket, m)

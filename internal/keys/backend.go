@@ -118,6 +118,7 @@ const (
 	StateWedged          State = "wedged"           // it accepts commands and does not answer
 	StateFailed          State = "failed"           // it reports a failure (failure mode)
 	StateIdentityChanged State = "identity-changed" // cleared or swapped: keys made before cannot be used on it
+	StateUnopened        State = "unopened"         // it has given no answer since the agent started
 )
 
 // Status describes a device.
