@@ -39,6 +39,11 @@ type Options struct {
 	// Touch, when it is not nil, is called from another goroutine when a signature
 	// has waited for a touch for about a second.
 	Touch func(KeyInfo)
+
+	// Waiting, when it is not nil, is called from another goroutine when the agent has
+	// not answered a call for three seconds, and every five seconds from then on. It is
+	// not called while the agent may be asking a user for a PIN or a confirmation.
+	Waiting func(waited time.Duration)
 }
 
 // Client talks to an agent. It opens a connection for each call that overlaps
@@ -48,6 +53,7 @@ type Client struct {
 	socket  string
 	timeout time.Duration
 	touch   func(KeyInfo)
+	waiting func(time.Duration)
 	pool    *pool
 }
 
@@ -74,7 +80,7 @@ func New(o *Options) *Client {
 	if path == "" {
 		path = dial.Agent().Path()
 	}
-	c := &Client{socket: path, timeout: o.Timeout, touch: o.Touch}
+	c := &Client{socket: path, timeout: o.Timeout, touch: o.Touch, waiting: o.Waiting}
 	c.pool = newPool(func(ctx context.Context) (*varlink.Conn, error) { return dial.Agent().Connect(ctx, path) })
 	return c
 }
@@ -97,11 +103,17 @@ const (
 	onceOnly                 // use a fresh connection, which no idle timeout can close, and retry only when the agent has not read the request
 )
 
-// call calls method. It retries once when the connection is lost and r allows it, or
+// call is [Client.exchange] with a report while the agent does not answer.
+func (c *Client) call(ctx context.Context, r repeat, method string, in, out any) error {
+	defer c.reportWait()()
+	return c.exchange(ctx, r, method, in, out)
+}
+
+// exchange calls method. It retries once when the connection is lost and r allows it, or
 // when the agent closed the connection before it read the request, so that nothing
 // can have been done. An agent that does so twice refuses the caller: it closes the
 // connections of callers that no rule of its policy names.
-func (c *Client) call(ctx context.Context, r repeat, method string, in, out any) error {
+func (c *Client) exchange(ctx context.Context, r repeat, method string, in, out any) error {
 	own, cancel := c.bounded(ctx)
 	defer cancel()
 	err := c.try(own, r == onceOnly, method, in, out)

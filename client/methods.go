@@ -76,8 +76,12 @@ func (c *Client) Unlock(ctx context.Context, p UnlockKeyParameters) (UnlockKeyRe
 	if p.OnBehalfOf == nil {
 		p.OnBehalfOf = behalf(ctx)
 	}
+	call := c.call
+	if p.PIN == nil { // the agent asks
+		call = c.exchange
+	}
 	var reply UnlockKeyReply
-	err := c.call(ctx, onceOnly, agentwire.UnlockKey, p, &reply)
+	err := call(ctx, onceOnly, agentwire.UnlockKey, p, &reply)
 	return reply, err
 }
 

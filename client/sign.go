@@ -25,7 +25,11 @@ func (k *Key) ask(ctx context.Context, msg []byte) ([]byte, error) {
 		in = agentwire.SignTLSClientParameters{Key: p.Key, Scheme: p.Scheme, Message: p.Message, OnBehalfOf: behalf(ctx), RequestID: p.RequestID}
 	}
 	var reply agentwire.SignReply
-	err = k.client.call(ctx, repeatable, method, in, &reply)
+	call := k.client.call
+	if k.asksUser() {
+		call = k.client.exchange
+	}
+	err = call(ctx, repeatable, method, in, &reply)
 	return reply.Signature, err
 }
 

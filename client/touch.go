@@ -39,6 +39,11 @@ func (c *Client) AwaitTouch(ctx context.Context, name string, notice func()) (do
 	return func() { cancel(); <-ended }
 }
 
+// asksUser reports whether the agent may ask a user before the key signs.
+func (k *Key) asksUser() bool {
+	return k.info.PIN && k.info.UnlockedUntil == nil || k.info.Confirm != nil
+}
+
 // awaitTouch is [Client.AwaitTouch] for one signature. A key that needs neither its
 // PIN nor a confirmation can only be waiting for its touch, so no watch is needed.
 func (k *Key) awaitTouch(ctx context.Context) (done func()) {
@@ -47,9 +52,38 @@ func (k *Key) awaitTouch(ctx context.Context) (done func()) {
 		return func() {}
 	}
 	notice := func() { tell(k.info) }
-	if k.info.PIN && k.info.UnlockedUntil == nil || k.info.Confirm != nil {
+	if k.asksUser() {
 		return k.client.AwaitTouch(ctx, k.info.Name, notice)
 	}
 	t := time.AfterFunc(touchDelay, notice)
 	return func() { t.Stop() }
+}
+
+// How long a call waits before the first report, and between two of them.
+const (
+	waitFirst = 3 * time.Second
+	waitNext  = 5 * time.Second
+)
+
+// reportWait calls [Options.Waiting] while a call takes long, until done is called.
+func (c *Client) reportWait() (done func()) {
+	if c.waiting == nil {
+		return func() {}
+	}
+	began, left, ended := time.Now(), make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		t := time.NewTimer(waitFirst)
+		defer t.Stop()
+		for {
+			select {
+			case <-left:
+				return
+			case <-t.C:
+				c.waiting(time.Since(began))
+				t.Reset(waitNext)
+			}
+		}
+	}()
+	return func() { close(left); <-ended }
 }

@@ -129,3 +129,46 @@ func TestNoTouch(t *testing.T) {
 		t.Errorf("told %d and %d times of no touch", len(told), len(alsoTold))
 	}
 }
+
+// A call that waits is reported, but not while the agent may be asking a user.
+func TestWaiting(t *testing.T) {
+	agent := clienttest.Start(t)
+	agent.AddKey("alice", keys.TLSClient, keys.ES256)
+	dial := func() (*client.Client, chan time.Duration) {
+		waited := make(chan time.Duration, 10)
+		c, err := client.Dial(t.Context(), &client.Options{Socket: agent.Socket, Waiting: func(d time.Duration) { waited <- d }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		return c, waited
+	}
+	c, waited := dial()
+	other, otherWaited := dial()
+	release := agent.Hold(agentwire.SignCertificateRequest)
+	ended := sign(t, c)
+	if d := <-waited; d < time.Second {
+		t.Errorf("reported after %v", d)
+	}
+	release()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	agent.Change("alice", func(k *agentwire.Key) { k.PIN = true })
+	release = agent.Hold(agentwire.SignCertificateRequest)
+	ended = sign(t, c)
+	for len(agent.Calls(agentwire.SignCertificateRequest)) < 2 {
+		time.Sleep(time.Millisecond)
+	}
+	later := agent.Hold(agentwire.GetStatus)
+	asked := make(chan error, 1)
+	go func() { _, err := other.Status(t.Context()); asked <- err }()
+	<-otherWaited // of a call that began later
+	if len(waited) > 0 {
+		t.Error("a signature that may ask for a PIN was reported")
+	}
+	later()
+	release()
+	<-ended
+	<-asked
+}

@@ -186,7 +186,7 @@ func (a *app) enroll(ctx context.Context, c *client.Client, o *enrollOptions) er
 		a.note("certificate signing request %s waits for the approval of a user who may approve for %s:", request, signer)
 		a.note("    kubectl certificate approve %s", request)
 		stop() // of an earlier request
-		stop = a.alive("waiting for approval")
+		stop = a.progress("waiting for approval")
 	}
 	e, err := o.Enroll(ctx, c)
 	stop()

@@ -157,7 +157,7 @@ func (a *app) createInTPM(ctx context.Context, c *client.Client, o *createOption
 func (a *app) makeKey(ctx context.Context, c *client.Client, p agentwire.CreateKeyParameters) (agentwire.Key, error) {
 	stop := func() {}
 	if p.Algorithm == string(keys.RS256) {
-		stop = a.alive("making an RSA key inside the device")
+		stop = a.progress("making an RSA key inside the device")
 	}
 	defer func() { stop() }()
 	slow, cancel := context.WithTimeout(ctx, createTime)

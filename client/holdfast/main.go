@@ -16,6 +16,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -48,6 +49,7 @@ type app struct {
 	machine     machine
 	timeouts    timeouts
 	descriptors map[int]*os.File // that secrets are read from
+	alive       atomic.Bool // the terminal shows the progress of long work
 	running     bool             // the command line was understood; errors are no longer about it
 }
 
@@ -115,5 +117,5 @@ func (a *app) dial(ctx context.Context) (*client.Client, error) { return a.dialF
 
 // dialFor is dial for calls that are answered within limit.
 func (a *app) dialFor(ctx context.Context, limit time.Duration) (*client.Client, error) {
-	return client.Dial(ctx, &client.Options{Socket: a.socket, Timeout: limit, Touch: a.touchWanted})
+	return client.Dial(ctx, &client.Options{Socket: a.socket, Timeout: limit, Touch: a.touchWanted, Waiting: a.stillWaiting})
 }

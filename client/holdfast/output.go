@@ -87,22 +87,30 @@ func (a *app) note(format string, args ...any) {
 	fmt.Fprintf(a.stderr, "holdfast: note: %s\n", printable(fmt.Sprintf(format, args...)))
 }
 
-// overAlive clears the line of alive before other output.
-func (a *app) overAlive() {
+// overProgress clears the line of progress before other output.
+func (a *app) overProgress() {
 	if isTerminal(a.stderr) {
 		fmt.Fprint(a.stderr, clearLine)
+	}
+}
+
+// stillWaiting notes on a terminal that the agent has not answered yet.
+func (a *app) stillWaiting(waited time.Duration) {
+	if isTerminal(a.stderr) && !a.alive.Load() {
+		a.note("the agent has not answered for %d s; holdfast status shows what its devices do", int(waited.Seconds()))
 	}
 }
 
 // clearLine goes back to the start of a terminal's line, and clears it.
 const clearLine = "\r\x1b[K"
 
-// alive shows the progress of long work on a terminal, until stop is called. It
+// progress shows the progress of long work on a terminal, until stop is called. It
 // writes nothing where stderr is not a terminal.
-func (a *app) alive(what string) (stop func()) {
+func (a *app) progress(what string) (stop func()) {
 	if !isTerminal(a.stderr) {
 		return func() {}
 	}
+	a.alive.Store(true)
 	done, ended := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -119,5 +127,5 @@ func (a *app) alive(what string) (stop func()) {
 			}
 		}
 	}()
-	return func() { close(done); <-ended }
+	return func() { close(done); <-ended; a.alive.Store(false) }
 }

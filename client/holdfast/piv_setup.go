@@ -70,7 +70,7 @@ func (a *app) setUp(ctx context.Context, c *client.Client, o *setUpOptions) erro
 	if err := a.newSecrets(ctx, card, o, &p); err != nil {
 		return err
 	}
-	stop := a.alive("setting up the card")
+	stop := a.progress("setting up the card")
 	err = c.SetUpCard(ctx, p)
 	stop()
 	if err != nil {

@@ -187,3 +187,25 @@ func TestAlive(t *testing.T) {
 		t.Errorf("where nobody watches: got %q", got.stderr)
 	}
 }
+
+// A command that waits for the agent says so on a terminal, and nowhere else.
+func TestStillWaiting(t *testing.T) {
+	agent, _ := withAlice(t)
+	p := openPTY(t)
+	p.answer(t)
+	tty := p.open(t)
+	defer tty.Close()
+	release := agent.Hold(agentwire.CreateKey)
+	ended := make(chan int, 1)
+	go func() {
+		var stdout synced
+		ended <- run(context.Background(), []string{"--socket", agent.Socket, "key", "create", "bob", "--purpose", "tls-client"},
+			streams{strings.NewReader(""), &stdout, tty, nil})
+	}()
+	p.waitFor(t, "holdfast: note: the agent has not answered for 3 s; holdfast status shows")
+	p.waitFor(t, "the agent has not answered for 8 s")
+	release()
+	if code := <-ended; code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+}

@@ -15,7 +15,7 @@ func (a *app) touchWanted(k agentwire.Key) {
 	if k.Place != nil {
 		where = fmt.Sprintf("card %d", k.Place.Card)
 	}
-	a.overAlive()
+	a.overProgress()
 	a.note("touch %s: key %s waits for it, for at most %d s", where, k.Name, int(keys.MaxTouch.Seconds()))
 }
 
