@@ -166,7 +166,7 @@ func (r *request) again(e entry, old, asked store.Record) (*agentwire.KeyReply, 
 	}
 	return nil, r.deny(e, &fault.Error{
 		Kind: fault.BadRequest, Message: fmt.Sprintf("key %q already exists", old.Name),
-		Hint: "choose another name, or `holdfast key delete " + old.Name + "`",
+		Hint: "choose another name; `holdfast key show " + old.Name + "` shows the key that has this one",
 	})
 }
 

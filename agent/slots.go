@@ -106,9 +106,9 @@ func (r *request) claim(s slot, taken bool) (release func(), err error) {
 		if !ok || !taken {
 			return nil
 		}
-		hint := "choose another slot, or have the owner of that key delete it first: `holdfast key delete NAME`"
+		hint := "choose another slot, or ask the owner of that key whether it is still needed"
 		if rec.Owner.UID == r.conn.peer.UID {
-			hint = "choose another slot, or `holdfast key delete " + rec.Name + "` first"
+			hint = "choose another slot; `holdfast key show " + rec.Name + "` shows the key that is there"
 		}
 		return &fault.Error{Kind: fault.Denied, Message: s.String() + " holds a key of this agent", Hint: hint}
 	})

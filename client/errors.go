@@ -23,7 +23,7 @@ func (c *Client) explain(ctx context.Context, err error) error {
 	case err == nil:
 		return nil
 	case errors.As(err, &answer):
-		return fromVarlink(answer)
+		return c.fromVarlink(answer)
 	case errors.As(err, &unreachable), errors.Is(err, errClosed):
 		return err
 	case ctx.Err() != nil:
@@ -45,8 +45,8 @@ func (c *Client) explain(ctx context.Context, err error) error {
 	}
 	return &Error{
 		Kind:    Internal,
-		Message: fmt.Sprintf("the agent at %s cannot be understood", c.socket),
-		Hint:    "it may be a different version from this program: holdfast status shows its version",
+		Message: fmt.Sprintf("the program at %s is not a holdfast agent, or one of another version", c.socket),
+		Hint:    "holdfast doctor looks closer; name the agent's socket with HOLDFAST_SOCKET or --socket",
 		Err:     err,
 	}
 }
@@ -62,7 +62,7 @@ func (c *Client) silent(err error) error {
 
 // fromVarlink returns the Error that an error reply stands for. The errors
 // of varlink itself mean that the two programs have different versions.
-func fromVarlink(e *varlink.Error) error {
+func (c *Client) fromVarlink(e *varlink.Error) error {
 	var p fault.Parameters
 	if err := json.Unmarshal(e.Parameters, &p); err == nil {
 		if known, ok := agentwire.Errors().ToError(e.Name, p); ok {
@@ -78,6 +78,9 @@ func fromVarlink(e *varlink.Error) error {
 	what := about.Method + about.Parameter + about.Interface
 	if name == "InvalidParameter" {
 		return &Error{Kind: BadRequest, Message: fmt.Sprintf("the agent does not accept the parameter %.100q as it was sent", what), Hint: "it may be older than this program: holdfast status shows its version"}
+	}
+	if name == "InterfaceNotFound" {
+		return &Error{Kind: Unsupported, Message: fmt.Sprintf("the program at %s is not a holdfast agent", c.socket), Hint: "name the agent's socket with HOLDFAST_SOCKET or --socket"}
 	}
 	return &Error{Kind: Unsupported, Message: fmt.Sprintf("the agent does not know %.100q (%s)", what, name), Hint: "it may be older than this program: holdfast status shows its version"}
 }

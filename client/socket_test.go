@@ -3,6 +3,8 @@ package client_test
 import (
 	"context"
 	"errors"
+	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -14,6 +16,7 @@ import (
 
 	"holdfast/client"
 	"holdfast/client/clienttest"
+	"holdfast/internal/fault"
 )
 
 func TestSockets(t *testing.T) {
@@ -72,7 +75,7 @@ func TestUnsafeSocket(t *testing.T) {
 		{"sticky directory", func(t *testing.T, s string) { check(t, os.Chmod(filepath.Dir(s), 0o777|os.ModeSticky)) }, "mode 0777"},
 		{"directory that the group can write", func(t *testing.T, s string) { check(t, os.Chmod(filepath.Dir(s), 0o770)) }, "mode 0770"},
 		{"no socket", func(t *testing.T, s string) { check(t, os.Remove(s)) }, "no agent listens"},
-		{"a file", func(t *testing.T, s string) { check(t, os.Remove(s)); check(t, os.WriteFile(s, nil, 0o600)) }, "no agent listens"},
+		{"a file", func(t *testing.T, s string) { check(t, os.Remove(s)); check(t, os.WriteFile(s, nil, 0o600)) }, "is not a socket"},
 	}
 	if os.Getuid() != 0 {
 		t.Fatal("these cases give directories away: run as root")
@@ -95,6 +98,59 @@ func TestUnsafeSocket(t *testing.T) {
 			}
 			if n := len(agent.Calls("")); n != 0 {
 				t.Errorf("%d calls were made", n)
+			}
+		})
+	}
+}
+
+// The hint for a directory such as /tmp changes no rights: root would follow it.
+func TestUnsafeSocketHint(t *testing.T) {
+	_, err := client.Dial(t.Context(), &client.Options{Socket: "/tmp/agent.sock"})
+	var unreachable *client.UnreachableError
+	if !errors.As(err, &unreachable) || !strings.Contains(unreachable.Hint, "a directory of its own") || strings.Contains(unreachable.Hint, "/tmp") {
+		t.Errorf("got %#v", unreachable)
+	}
+}
+
+func TestLongPath(t *testing.T) {
+	path := filepath.Join(t.TempDir(), strings.Repeat("x", 120))
+	_, err := client.Dial(t.Context(), &client.Options{Socket: path})
+	var unreachable *client.UnreachableError
+	if !errors.As(err, &unreachable) || !strings.Contains(unreachable.Reason, "too long") || unreachable.Hint == "" {
+		t.Errorf("got %v", err)
+	}
+}
+
+// A program that speaks another protocol is not taken for an agent.
+func TestNotAnAgent(t *testing.T) {
+	for name, answer := range map[string]string{
+		"HTTP":            "HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n",
+		"another service": `{"error":"org.varlink.service.InterfaceNotFound","parameters":{"interface":"io.holdfast.Agent"}}` + "\x00",
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir, err := os.MkdirTemp("", "holdfast")
+			check(t, err)
+			defer os.RemoveAll(dir)
+			path := filepath.Join(dir, "agent.sock")
+			l, err := net.Listen("unix", path)
+			check(t, err)
+			defer l.Close()
+			go func() {
+				for {
+					conn, err := l.Accept()
+					if err != nil {
+						return
+					}
+					conn.Read(make([]byte, 1024))
+					io.WriteString(conn, answer)
+					conn.Close()
+				}
+			}()
+			c := client.New(&client.Options{Socket: path})
+			defer c.Close()
+			_, err = c.Status(t.Context())
+			if e, ok := fault.AsError(err); !ok || !strings.Contains(e.Message, "is not a holdfast agent") || e.Hint == "" {
+				t.Errorf("got %v", err)
 			}
 		})
 	}

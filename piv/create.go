@@ -105,7 +105,7 @@ func freeSlot(found *keys.Card, c card) (string, error) {
 	version, err := attestation.ParseFirmware(c.firmware)
 	if err != nil || version.Less(attestation.Firmware{Major: 5, Minor: 3}) {
 		return "", &fault.Error{Kind: fault.BadRequest, Message: fmt.Sprintf("card %d, of firmware %s, cannot tell which of its slots are empty", c.serial, c.firmware),
-			Hint: "name one whose key may be lost: --slot 9a --overwrite"}
+			Hint: "name one whose key may be lost: --slot SLOT --overwrite"}
 	}
 	taken := map[string]bool{}
 	for _, s := range found.Slots {
@@ -119,7 +119,7 @@ func freeSlot(found *keys.Card, c card) (string, error) {
 			return slot, nil
 		}
 	}
-	return "", &fault.Error{Kind: fault.Busy, Message: fmt.Sprintf("card %d has no free slot", c.serial), Hint: "name one to reuse: --slot 9a --overwrite"}
+	return "", &fault.Error{Kind: fault.Busy, Message: fmt.Sprintf("card %d has no free slot", c.serial), Hint: "name one whose key may be lost: --slot SLOT --overwrite"}
 }
 
 // made checks the card's reply about the key that it made.

@@ -5,6 +5,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -145,4 +146,41 @@ func literal(expr ast.Expr) string {
 		return l.Value
 	}
 	return ""
+}
+
+// TestHintsDoNoHarm keeps commands out of the product's texts that damage a machine or
+// lose a key when root follows them with the path or the name that the text fills in.
+func TestHintsDoNoHarm(t *testing.T) {
+	looked := 0
+	parseAll(t, func(fset *token.FileSet, path string, file *ast.File) {
+		if strings.HasSuffix(path, "_test.go") || strings.HasPrefix(path, "test/") {
+			return
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			text, ok := n.(*ast.BasicLit)
+			if !ok || text.Kind != token.STRING {
+				return true
+			}
+			looked++
+			for _, harm := range harmful {
+				if harm.MatchString(text.Value) {
+					t.Errorf("%s: %s", fset.Position(n.Pos()), text.Value)
+				}
+			}
+			return true
+		})
+	})
+	if looked == 0 {
+		t.Fatal("no text found")
+	}
+}
+
+// harmful are the commands that no hint gives: other rights for a path, such as /tmp,
+// that a caller named; a membership of a group that was not looked at; the deletion of
+// a key that is in use, or of whatever is in a slot.
+var harmful = []*regexp.Regexp{
+	regexp.MustCompile(`\b(chmod|chown|chgrp|adduser|usermod|gpasswd) `),
+	regexp.MustCompile(`\brm -|\bmkfs|\bdd if=|\bkill -9|\btpm2_clear`),
+	regexp.MustCompile("`holdfast key delete \""),
+	regexp.MustCompile(`--slot [0-9][0-9a-e] --overwrite`),
 }

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/user"
+	"strconv"
 	"syscall"
 
 	"github.com/google/go-tpm/tpm2"
@@ -78,9 +80,28 @@ func (t *TPM) explain(err error) error {
 // hintFor is the next step after a failed open: other rights, or another device.
 func hintFor(err error) string {
 	if errors.Is(err, os.ErrPermission) {
-		return "this user may not open it: run the agent as a member of the group that owns it (tss), or with a udev rule for its user"
+		return "this user may not open it: run the agent as a member of the group that owns it" + groupOf(err) + ", or with a udev rule for its user"
 	}
 	return hintOpen
+}
+
+// groupOf names the group of the device that could not be opened, unless it is root's,
+// which no agent is to join.
+func groupOf(err error) string {
+	var failed *os.PathError
+	if !errors.As(err, &failed) {
+		return ""
+	}
+	info, statErr := os.Stat(failed.Path)
+	if statErr != nil {
+		return ""
+	}
+	gid := info.Sys().(*syscall.Stat_t).Gid // always a Stat_t on Linux
+	group, lookErr := user.LookupGroupId(strconv.FormatUint(uint64(gid), 10))
+	if gid == 0 || lookErr != nil {
+		return " (tss, where tpm-udev is installed)"
+	}
+	return " (" + group.Name + ")"
 }
 
 // explainLost names the three ways in which a reply goes missing.

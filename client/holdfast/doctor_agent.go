@@ -55,7 +55,7 @@ func nextStep(state keys.State) string {
 	case keys.StateLocked:
 		return "too many wrong PINs: wait, keys without a PIN go on working"
 	case keys.StateIdentityChanged:
-		return "this is not the device that the keys were made on: put the old one back, or delete the keys and make new ones"
+		return "this is not the device that the keys were made on: put the old one back; only if it is gone for good, make new keys and enrol them"
 	}
 	return "restart the machine if it lasts"
 }

@@ -49,7 +49,7 @@ func (f *findings) runtimeDirectory(m machine) {
 	case ok && int(stat.Uid) != os.Getuid():
 		f.bad(subject, fmt.Sprintf("%s belongs to uid %d, not to you", dir, stat.Uid), "unset XDG_RUNTIME_DIR, which another user's session has left behind")
 	case info.Mode().Perm()&0o077 != 0:
-		f.bad(subject, fmt.Sprintf("%s is open to others (mode %04o)", dir, info.Mode().Perm()), "chmod 700 "+dir)
+		f.bad(subject, fmt.Sprintf("%s is open to others (mode %04o)", dir, info.Mode().Perm()), "log in again: the login manager makes one that is yours alone; or set XDG_RUNTIME_DIR to such a directory")
 	default:
 		f.ok(subject, "%s", dir)
 	}
@@ -72,7 +72,8 @@ func (f *findings) tpm(m machine, agentAnswers bool) {
 	case errors.Is(err, syscall.EBUSY):
 		report(subject, device+" is in use", "another program holds it: fuser -v "+device)
 	case errors.Is(err, fs.ErrPermission):
-		report(subject, "you may not open "+device+inGroup(m, device), "use the machine's agent (the holdfast package sets it up), or add yourself to the device's group")
+		reason, hint := inGroup(m, device)
+		report(subject, "you may not open "+device+reason, hint)
 	case strings.TrimSpace(string(version)) == "1":
 		report(subject, "the TPM is a version 1.2, and holdfast needs 2.0", "look for TPM 2.0 or fTPM in the firmware's setup")
 	case m.exists("/dev/tpm0"):
@@ -84,26 +85,31 @@ func (f *findings) tpm(m machine, agentAnswers bool) {
 	}
 }
 
-// inGroup names the group that may open the device, and says whether this process is
-// in it.
-func inGroup(m machine, device string) string {
+// inGroup says which group may open the device, and what this user can do about it.
+func inGroup(m machine, device string) (reason, hint string) {
 	info, err := os.Stat(m.path(device))
 	if err != nil {
-		return ""
+		return "", "holdfast status shows whether the machine's agent uses it"
 	}
-	stat, ok := info.Sys().(*syscall.Stat_t)
-	if !ok {
-		return ""
-	}
-	name := strconv.FormatUint(uint64(stat.Gid), 10)
+	gid := int(info.Sys().(*syscall.Stat_t).Gid) // always a Stat_t on Linux
+	groups, err := os.Getgroups()
+	return memberOf(gid, err != nil || slices.Contains(groups, gid), info.Mode())
+}
+
+// memberOf is inGroup for a device of a group. It never says to join the group root.
+func memberOf(gid int, member bool, mode fs.FileMode) (reason, hint string) {
+	name := strconv.Itoa(gid)
 	if g, err := user.LookupGroupId(name); err == nil {
 		name = g.Name
 	}
-	groups, err := os.Getgroups()
-	if err == nil && !slices.Contains(groups, int(stat.Gid)) {
-		return ": you are not in group " + name
+	const machines = "use the machine's agent (the holdfast package sets it up)"
+	switch {
+	case gid == 0 || mode.Perm()&0o060 != 0o060:
+		return fmt.Sprintf(": no group may (it is of group %s, mode %04o)", name, mode.Perm()), machines + ", or install tpm-udev, which gives the device to the group tss"
+	case member:
+		return " although you are in group " + name, machines + "; a sandbox or another security policy may keep the device from you"
 	}
-	return " although you are in group " + name
+	return ": you are not in group " + name, machines + ", or join the group " + name + " and log in again"
 }
 
 // swtpm mentions the software TPM, which is for tests.

@@ -199,3 +199,23 @@ func TestDoctorCommand(t *testing.T) {
 		t.Errorf("--json: got %+v", found)
 	}
 }
+
+// The group of the TPM is named, and nobody is sent into the group root.
+func TestDeviceGroup(t *testing.T) {
+	for name, test := range map[string]struct {
+		gid          int
+		member       bool
+		mode         os.FileMode
+		reason, hint string
+	}{
+		"root":       {0, false, 0o660, "no group may", "tpm-udev"},
+		"closed":     {1, false, 0o600, "no group may (it is of group daemon, mode 0600)", "tpm-udev"},
+		"not member": {1, false, 0o660, "you are not in group daemon", "join the group daemon and log in again"},
+		"member":     {1, true, 0o660, "although you are in group daemon", "security policy"},
+	} {
+		reason, hint := memberOf(test.gid, test.member, test.mode)
+		if !strings.Contains(reason, test.reason) || !strings.Contains(hint, test.hint) || strings.Contains(hint, "group root") {
+			t.Errorf("%s: got %q and %q", name, reason, hint)
+		}
+	}
+}

@@ -49,7 +49,7 @@ type app struct {
 	machine     machine
 	timeouts    timeouts
 	descriptors map[int]*os.File // that secrets are read from
-	alive       atomic.Bool // the terminal shows the progress of long work
+	alive       atomic.Bool      // the terminal shows the progress of long work
 	running     bool             // the command line was understood; errors are no longer about it
 }
 

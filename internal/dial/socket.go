@@ -127,7 +127,7 @@ func (s Service) checkDirectory(path string) error {
 		return &UnreachableError{
 			Socket: path,
 			Reason: fmt.Sprintf("%s can be written by other users (mode %04o), which could answer in the %s's place", dir, info.Mode().Perm(), s.Name),
-			Hint:   "chmod go-w " + dir,
+			Hint:   "put the socket into a directory of its own that only you can write, and name it with " + s.Variable,
 		}
 	}
 	return nil
@@ -159,10 +159,20 @@ func (s Service) checkListener(conn *net.UnixConn, path string) error {
 	return nil
 }
 
+// maxPath is the length of the longest path of a Unix socket, in bytes (unix(7)).
+const maxPath = 107
+
 // dialError returns the error for a connection to path that failed.
 func (s Service) dialError(path string, err error) error {
 	e := &UnreachableError{Socket: path, Err: err}
+	info, statErr := os.Stat(path)
 	switch {
+	case len(path) > maxPath:
+		e.Reason = fmt.Sprintf("the path of the socket is too long: %s has %d bytes, and the path of a socket at most %d", path, len(path), maxPath)
+		e.Fix = fmt.Sprintf("put the socket into a directory with a shorter path, and name it with %s", s.Variable)
+	case statErr == nil && info.Mode()&fs.ModeSocket == 0:
+		e.Reason = path + " is not a socket"
+		e.Fix = fmt.Sprintf("name the socket of the %s with %s", s.Name, s.Variable)
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, syscall.ENOTDIR):
 		e.Reason = fmt.Sprintf("no %s listens at %s", s.Name, path)
 		e.Fix = fmt.Sprintf("start one (systemctl --user start holdfast-%s.socket), or name another socket with %s", s.Name, s.Variable)

@@ -167,7 +167,7 @@ func (c *Conn) receive() (reply, error) {
 // lost returns the error for a read that failed. The service may close after it
 // has carried out the request, so no read can tell whether it has.
 func (c *Conn) lost(err error) error {
-	if errors.Is(err, errTooLong) {
+	if errors.Is(err, errTooLong) || c.in.foreign() {
 		return fmt.Errorf("reply: %w: %w", ErrMalformed, err)
 	}
 	return &LostError{Sent: true, Cause: err}

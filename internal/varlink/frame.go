@@ -52,6 +52,9 @@ func (f *framer) fillFree() error {
 // empty reports whether no byte of a next message has arrived.
 func (f *framer) empty() bool { return f.n == 0 }
 
+// foreign reports whether what has arrived of a next message begins like no message.
+func (f *framer) foreign() bool { return f.n > 0 && f.buf[0] != '{' }
+
 // frame returns the first message in the buffer without its NUL byte, and false
 // while it is not whole. The message is valid until drop.
 func (f *framer) frame() ([]byte, bool) {
