@@ -57,8 +57,12 @@ type Limits struct {
 	Request           time.Duration // one request, queue included; default 60 s (key creation: 5 min)
 }
 
-// Notice is one fact that status shows, and the next step.
-type Notice struct{ Message, Hint string }
+// Notice is one fact that status shows, and the next step. With Problem, something does
+// not work.
+type Notice struct {
+	Message, Hint string
+	Problem       bool
+}
 
 // Agent is the service. Its methods are safe for concurrent use.
 type Agent struct {

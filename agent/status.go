@@ -50,17 +50,17 @@ func (r *request) getStatus(ctx context.Context, _ *agentwire.Empty) (*agentwire
 func (a *Agent) notices() []agentwire.Notice {
 	list := []agentwire.Notice{}
 	for _, p := range a.Store.Problems() {
-		list = append(list, agentwire.Notice{Message: "a key record is set aside: " + p.Path + ": " + p.Reason, Hint: "repair the file and reload the agent, or move it away; the agent did not change it"})
+		list = append(list, agentwire.Notice{Message: "a key record is set aside: " + p.Path + ": " + p.Reason, Hint: "repair the file and reload the agent, or move it away; the agent did not change it", Problem: true})
 	}
 	if flaw := a.Audit.Fault(); flaw != nil {
-		list = append(list, agentwire.Notice{Message: "the audit log: " + flaw.Error(), Hint: "the agent signs nothing that it cannot record: check " + a.AuditPath + " and its disk"})
+		list = append(list, agentwire.Notice{Message: "the audit log: " + flaw.Error(), Hint: "the agent signs nothing that it cannot record: check " + a.AuditPath + " and its disk", Problem: true})
 	}
 	if a.policy.Load().AcceptRacyUnits {
 		list = append(list, agentwire.Notice{Message: "the policy accepts units that the kernel cannot tell for certain (accept-racy-units)", Hint: "leave it out on Linux 6.5 and later"})
 	}
 	if a.Notices != nil {
 		for _, n := range a.Notices() {
-			list = append(list, agentwire.Notice{Message: n.Message, Hint: n.Hint})
+			list = append(list, agentwire.Notice{Message: n.Message, Hint: n.Hint, Problem: n.Problem})
 		}
 	}
 	return list

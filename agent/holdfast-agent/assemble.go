@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"path/filepath"
 
 	"golang.org/x/sys/unix"
 
@@ -63,7 +64,7 @@ func assemble(c *config.Config, parts *daemon.Parts) (*daemon.Service, error) {
 	}
 	d.agent, err = agent.New(agent.Options{
 		Version: d.Version, System: c.System, Store: records, Audit: journal, AuditPath: c.Audit,
-		LoadPolicy: d.loadPolicy, Backends: backends, Limits: limits(c.Limits), Notices: notices, Person: d.person(), Log: d.Log,
+		LoadPolicy: d.loadPolicy, Backends: backends, Limits: limits(c.Limits), Notices: d.notices, Person: d.person(), Log: d.Log,
 	})
 	if err != nil {
 		return nil, err
@@ -157,11 +158,26 @@ func (d *service) loadPolicy() (*policy.Policy, error) {
 }
 
 // notices returns what status shows besides what the agent itself knows.
-func notices() []agent.Notice {
-	if exact, err := peer.HasPeerPidfd(); err != nil || exact {
-		return nil
+func (d *service) notices() (list []agent.Notice) {
+	if exact, err := peer.HasPeerPidfd(); err == nil && !exact {
+		list = append(list, agent.Notice{Message: "this kernel has no SO_PEERPIDFD: callers' units are found by pid", Hint: "Linux 6.5 and later tell them for certain"})
 	}
-	return []agent.Notice{{
-		Message: "this kernel has no SO_PEERPIDFD: callers' units are found by pid", Hint: "Linux 6.5 and later tell them for certain",
-	}}
+	for what, directory := range map[string]string{"key records": d.config.State, "audit log": filepath.Dir(d.config.Audit)} {
+		if full(directory) {
+			list = append(list, agent.Notice{
+				Message: fmt.Sprintf("the disk of the %s is full: %s", what, directory),
+				Hint:    "make room on it; until then no key is made, and nothing is signed that cannot be recorded", Problem: true,
+			})
+		}
+	}
+	return list
+}
+
+// full reports whether a disk has no room for another record, which takes one page.
+func full(directory string) bool {
+	var s unix.Statfs_t
+	if err := unix.Statfs(directory, &s); err != nil {
+		return false // nothing is known
+	}
+	return s.Blocks > 0 && s.Bavail*uint64(s.Bsize) < uint64(os.Getpagesize()) || s.Files > 0 && s.Ffree == 0
 }

@@ -88,13 +88,15 @@ func (a *app) examine(ctx context.Context) (findings, int) {
 	c, err := a.dialFor(ctx, a.timeouts.state)
 	if err != nil {
 		found.unreachable("agent", err)
-		found.units(a.machine)
+		found.units(a.machine, named())
 	} else {
 		defer c.Close()
 		err = found.agent(ctx, c, a.machine)
 	}
 	found.broker(ctx, a)
-	found.runtimeDirectory(a.machine)
+	if !named() {
+		found.runtimeDirectory(a.machine)
+	}
 	found.tpm(a.machine, err == nil)
 	found.swtpm()
 	found.kernel()
@@ -107,6 +109,9 @@ func (a *app) examine(ctx context.Context) (findings, int) {
 	}
 	return found, exitDone
 }
+
+// named reports whether the environment names the socket, so that no other place counts.
+func named() bool { return os.Getenv(dial.Agent().Variable) != "" }
 
 // unreachable reports why a service does not answer. The advice to run doctor is for
 // other commands.
@@ -128,7 +133,11 @@ func (f *findings) agent(ctx context.Context, c *client.Client, m machine) error
 	}
 	f.ok("agent", "%s in %s mode answers at %s and takes you for %s", s.Version, s.Mode, c.Socket(), callerOf(s.Caller))
 	for _, n := range s.Notices {
-		f.note("agent", n.Message, n.Hint)
+		if n.Problem {
+			f.bad("agent", n.Message, n.Hint)
+		} else {
+			f.note("agent", n.Message, n.Hint)
+		}
 	}
 	f.devices(s.Devices)
 	f.policy(s.Policy)

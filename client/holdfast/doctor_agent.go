@@ -16,6 +16,10 @@ import (
 // expirySoon is how long before its end a certificate is worth a note.
 const expirySoon = 14 * 24 * time.Hour
 
+// expiryNow is how long before its end a certificate that no renewal is planned for is a
+// problem.
+const expiryNow = 24 * time.Hour
+
 // overdue is the time after which a planned renewal counts as late: the timer runs
 // every ten minutes.
 const overdue = 20 * time.Minute
@@ -105,11 +109,15 @@ func (f *findings) certificate(k agentwire.Key) {
 		again = fmt.Sprintf("holdfast enroll kubernetes %s --key %s gets another", renewed, keys.SetOf(k.Name))
 	}
 	switch {
+	case time.Now().Before(leaf.NotBefore):
+		f.bad(subject, "its certificate is not valid before "+when(leaf.NotBefore), "check this machine's clock; else wait, or "+again)
 	case time.Now().After(leaf.NotAfter):
 		f.bad(subject, "its certificate expired on "+when(leaf.NotAfter), again)
 	case renewed != "" && time.Since(due) > overdue:
 		f.note(subject, fmt.Sprintf("the renewal of its certificate was due on %s; it expires on %s", when(due), when(leaf.NotAfter)),
 			"holdfast renew --due says why not; holdfast-renew.timer runs it")
+	case renewed == "" && time.Until(leaf.NotAfter) < expiryNow:
+		f.bad(subject, "its certificate expires within a day, on "+when(leaf.NotAfter), again)
 	case renewed == "" && time.Until(leaf.NotAfter) < expirySoon:
 		f.note(subject, "its certificate expires on "+when(leaf.NotAfter), again)
 	}

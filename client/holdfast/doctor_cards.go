@@ -5,7 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -24,7 +27,7 @@ const cardsTime = 20 * time.Second
 func (f *findings) cards(ctx context.Context, c *client.Client, m machine, s agentwire.GetStatusReply) {
 	list, _ := c.Keys(ctx, false) // findings.keys reports the error
 	if !slices.ContainsFunc(s.Devices, func(d agentwire.Device) bool { return d.Backend == pivBackend }) {
-		f.noCards(m)
+		f.noCards(m, s.PID)
 		f.pinentry(m, list, false)
 		return
 	}
@@ -50,16 +53,29 @@ func (f *findings) cards(ctx context.Context, c *client.Client, m machine, s age
 }
 
 // noCards reports why the agent uses no cards. It is a note where a card is plugged in.
-func (f *findings) noCards(m machine) {
-	message, hint := "holdfast-piv, which speaks to cards, is not installed", "install the holdfast package's holdfast-piv, pcscd and libpcsclite1"
-	if m.exists("/usr/libexec/holdfast/holdfast-piv") {
-		message, hint = "the agent uses no cards, although holdfast-piv is installed", "start it with --piv on, or with piv: on in its configuration"
+func (f *findings) noCards(m machine, agent int) {
+	message, hint := "the agent was started without cards", "start it with --piv on, or with piv: on in its configuration; that needs holdfast-piv, pcscd and libpcsclite1"
+	if installed, known := m.hasPIV(agent); installed {
+		message, hint = "the agent uses no cards, although holdfast-piv is installed (piv: off)", "start it with --piv on, or with piv: on in its configuration"
+	} else if known {
+		message, hint = "holdfast-piv, which speaks to cards, is not installed", "install the holdfast package's holdfast-piv, pcscd and libpcsclite1"
 	}
 	if m.usbKey() {
 		f.note("cards", "a YubiKey is plugged in; "+message, hint)
 		return
 	}
 	f.ok("cards", "none is used: %s", message)
+}
+
+// hasPIV reports whether holdfast-piv is at one of the places where an agent looks for
+// it. That is not known where another user's agent hides its program.
+func (m machine) hasPIV(agent int) (installed, known bool) {
+	places := []string{"/usr/libexec/holdfast/holdfast-piv"}
+	program, err := os.Readlink(m.path("/proc", strconv.Itoa(agent), "exe"))
+	if directory := filepath.Dir(program); err == nil {
+		places = append(places, filepath.Join(directory, "holdfast-piv"), filepath.Join(directory, "../libexec/holdfast/holdfast-piv"))
+	}
+	return slices.ContainsFunc(places, m.exists), err == nil
 }
 
 // cardsFault explains why the agent cannot look at cards at all.
@@ -71,6 +87,7 @@ func (f *findings) cardsFault(m machine, report func(subject, message, hint stri
 	case fromAgent && e.Next.Do == fault.AllowPCSCD:
 		report("cards", e.Message+": polkit refuses it", polkitHint(m, mode))
 	case fromAgent && e.Kind == fault.DeviceAbsent && f.pcscd(m, report):
+	case fromAgent && e.Kind == fault.DeviceFailed && m.lacksPCSCLibrary() && f.pcscd(m, report):
 	default:
 		report("cards", explain(err).message, explain(err).hint)
 	}

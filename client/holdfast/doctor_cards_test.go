@@ -21,6 +21,9 @@ func put(t *testing.T, m machine, path, text string) {
 	check(t, os.WriteFile(m.path(path), []byte(text), 0o600))
 }
 
+// library is the library of pcscd's clients, as Debian installs it.
+const library = "/usr/lib/x86_64-linux-gnu/libpcsclite.so.1"
+
 // withReaders makes a machine with pcscd and a pinentry, and an agent that uses cards.
 func withReaders(t *testing.T, cards ...agentwire.Card) (*clienttest.Agent, machine) {
 	t.Helper()
@@ -30,6 +33,7 @@ func withReaders(t *testing.T, cards ...agentwire.Card) (*clienttest.Agent, mach
 	put(t, m, "/usr/sbin/pcscd", "")
 	put(t, m, "/usr/bin/pinentry-curses", "")
 	put(t, m, "/run/pcscd/pcscd.comm", "")
+	put(t, m, library, "")
 	return agent, m
 }
 
@@ -107,6 +111,10 @@ func TestDoctorPCSCD(t *testing.T) {
 			check(t, os.Remove(m.path("/usr/sbin/pcscd")))
 			stopped(t, a, m)
 		}, stateBad, "pcscd", "is not installed", "apt install pcscd", 1},
+		"no library": {func(t *testing.T, a *clienttest.Agent, m machine) {
+			check(t, os.Remove(m.path(library)))
+			failing(fault.DeviceFailed, "the process that speaks to the card ended", "")(t, a, m)
+		}, stateBad, "pcscd", "libpcsclite.so.1", "apt install libpcsclite1", 1},
 		"pcscd stopped": {func(t *testing.T, a *clienttest.Agent, m machine) {
 			check(t, os.Remove(m.path("/run/pcscd/pcscd.comm")))
 			stopped(t, a, m)
@@ -247,6 +255,9 @@ func TestDoctorGathers(t *testing.T) {
 func TestDoctorWithoutCards(t *testing.T) {
 	agent, _ := withAlice(t)
 	m := healthy(t)
+	agent.Status.PID = 77
+	check(t, os.MkdirAll(m.path("/proc/77"), 0o700))
+	check(t, os.Symlink("/usr/bin/holdfast-agent", m.path("/proc/77/exe")))
 	if found, code := examineAt(agent.Socket, m); code != exitDone || !found.has(stateOK, "cards", "none is used: holdfast-piv") || strings.Contains(found.hints(), "pinentry") {
 		t.Errorf("got code %d and %+v", code, found)
 	}

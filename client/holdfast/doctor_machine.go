@@ -14,6 +14,7 @@ import (
 	"syscall"
 
 	"holdfast/client"
+	"holdfast/internal/dial"
 	"holdfast/internal/peer"
 )
 
@@ -119,8 +120,14 @@ func (f *findings) swtpm() {
 	}
 }
 
-// units reports the units that would start an agent, for when none answers.
-func (f *findings) units(m machine) {
+// units reports the units that would start an agent, for when none answers. They start
+// none at a socket that the caller named.
+func (f *findings) units(m machine, named bool) {
+	if named {
+		f.note("unit", "HOLDFAST_SOCKET names the socket, where no unit of the holdfast package listens",
+			"start an agent there, or unset HOLDFAST_SOCKET to use the agent at "+dial.Agent().Default())
+		return
+	}
 	home, _ := os.UserHomeDir() // without one there are no units of its own
 	places := []struct{ dir, start string }{
 		{filepath.Join(home, ".config/systemd/user"), "systemctl --user enable --now"},

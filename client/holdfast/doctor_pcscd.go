@@ -1,6 +1,8 @@
 package main
 
 import (
+	"path/filepath"
+
 	"holdfast/internal/fault"
 )
 
@@ -30,6 +32,9 @@ func (f *findings) pcscd(m machine, report func(subject, message, hint string)) 
 func (m machine) lackOfPCSCD() (message, hint string) {
 	const socket = "/run/pcscd/pcscd.comm"
 	switch {
+	case m.lacksPCSCLibrary():
+		return "libpcsclite.so.1, which holdfast-piv is linked to, is not installed",
+			"apt install libpcsclite1 pcscd (dnf install pcsc-lite-libs pcsc-lite pcsc-lite-ccid; pacman -S pcsclite ccid), then start the agent again"
 	case !m.exists("/usr/sbin/pcscd") && !m.exists("/usr/bin/pcscd"):
 		return "pcscd, which speaks to card readers, is not installed",
 			"apt install pcscd (dnf install pcsc-lite pcsc-lite-ccid; pacman -S pcsclite ccid), then: systemctl enable --now pcscd.socket"
@@ -39,11 +44,21 @@ func (m machine) lackOfPCSCD() (message, hint string) {
 	return "", ""
 }
 
+// lacksPCSCLibrary reports whether the library is in none of the usual places.
+func (m machine) lacksPCSCLibrary() bool {
+	for _, pattern := range []string{"/usr/lib*/libpcsclite.so.1", "/usr/lib/*/libpcsclite.so.1", "/lib*/libpcsclite.so.1", "/lib/*/libpcsclite.so.1", "/usr/local/lib*/libpcsclite.so.1"} {
+		if found, _ := filepath.Glob(m.path(pattern)); len(found) > 0 { // the pattern is one of ours
+			return false
+		}
+	}
+	return true
+}
+
 // aboutPCSCD replaces the agent's error about pcscd with what this machine shows: the
 // agent cannot see whether pcscd is installed.
 func (m machine) aboutPCSCD(err error) error {
 	e, fromAgent := fault.AsError(err)
-	if !fromAgent || e.Next.Do != fault.StartPCSCD {
+	if !fromAgent || e.Next.Do != fault.StartPCSCD && !(e.Kind == fault.DeviceFailed && m.lacksPCSCLibrary()) {
 		return err
 	}
 	if message, hint := m.lackOfPCSCD(); message != "" {

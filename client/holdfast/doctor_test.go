@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"holdfast/client/clienttest"
 	"holdfast/internal/agentwire"
@@ -85,6 +86,15 @@ func TestDoctorFaults(t *testing.T) {
 		"a notice": {func(_ *testing.T, a *clienttest.Agent, _ machine) {
 			a.Status.Notices = []agentwire.Notice{{Message: "set aside"}}
 		}, stateNote, "agent", "set aside", 0},
+		"a problem": {func(_ *testing.T, a *clienttest.Agent, _ machine) {
+			a.Status.Notices = []agentwire.Notice{{Message: "a key record is set aside", Hint: "repair it", Problem: true}}
+		}, stateBad, "agent", "set aside", 1},
+		"not valid yet": {func(t *testing.T, a *clienttest.Agent, _ machine) {
+			a.Change("alice", func(k *agentwire.Key) { k.Chain = [][]byte{valid(t, time.Hour, 30*24*time.Hour)} })
+		}, stateBad, "key alice", "is not valid before", 1},
+		"expires within a day": {func(t *testing.T, a *clienttest.Agent, _ machine) {
+			a.Change("alice", func(k *agentwire.Key) { k.Chain = [][]byte{valid(t, -time.Hour, 20*time.Hour)} })
+		}, stateBad, "key alice", "expires within a day", 1},
 		"a faulty key": {func(_ *testing.T, a *clienttest.Agent, _ machine) {
 			a.Change("alice", func(k *agentwire.Key) { k.Fault = "bad signature" })
 		}, stateBad, "key alice", "bad signature", 1},
@@ -95,8 +105,7 @@ func TestDoctorFaults(t *testing.T) {
 			a.Change("alice", func(k *agentwire.Key) { k.Chain = [][]byte{{1}} })
 		}, stateBad, "key alice", "damaged", 1},
 		"soon to expire": {func(t *testing.T, a *clienttest.Agent, _ machine) {
-			ca := clienttest.NewCA(t)
-			a.Change("alice", func(k *agentwire.Key) { k.Chain = [][]byte{ca.Certificate.Raw} })
+			a.Change("alice", func(k *agentwire.Key) { k.Chain = [][]byte{valid(t, -time.Hour, 10*24*time.Hour)} })
 		}, stateNote, "key alice", "expires on", 0},
 		"keys refused": {func(_ *testing.T, a *clienttest.Agent, _ machine) {
 			a.Fail(agentwire.ListKeys, &fault.Error{Kind: fault.Denied, Message: "not yours", Hint: "ask"})
@@ -197,6 +206,43 @@ func TestDoctorCommand(t *testing.T) {
 	check(t, json.Unmarshal([]byte(c.run("doctor", "--json").stdout), &found))
 	if !found.has(stateBad, "agent", "no agent listens") {
 		t.Errorf("--json: got %+v", found)
+	}
+}
+
+// HOLDFAST_SOCKET decides alone where the agent is: other places neither count as faults
+// nor as advice.
+func TestDoctorNamedSocket(t *testing.T) {
+	m := healthy(t)
+	t.Setenv("XDG_RUNTIME_DIR", "/missing")
+	path := filepath.Join(t.TempDir(), "agent.sock")
+	t.Setenv("HOLDFAST_SOCKET", path)
+	found, code := examineAt("", m)
+	if code != exitUnreachable || !found.has(stateBad, "agent", "no agent listens at "+path) || !found.has(stateNote, "unit", "HOLDFAST_SOCKET names") ||
+		strings.Contains(found.hints(), "systemctl") || !strings.Contains(found.hints(), "unset HOLDFAST_SOCKET") {
+		t.Errorf("got code %d and %+v", code, found)
+	}
+	if slices.ContainsFunc(found, func(f finding) bool { return f.Subject == "runtime directory" }) {
+		t.Errorf("the runtime directory counts: %+v", found)
+	}
+}
+
+// An agent that was told to use no cards is not told to install what is there.
+func TestDoctorPIVOff(t *testing.T) {
+	agent, _ := withAlice(t)
+	m := healthy(t)
+	agent.Status.PID = 77
+	check(t, os.MkdirAll(m.path("/proc/77"), 0o700))
+	check(t, os.Symlink("/opt/holdfast/bin/holdfast-agent", m.path("/proc/77/exe")))
+	if found, _ := examineAt(agent.Socket, m); !found.has(stateOK, "cards", "holdfast-piv, which speaks to cards, is not installed") {
+		t.Errorf("not installed: %+v", found)
+	}
+	put(t, m, "/opt/holdfast/bin/holdfast-piv", "")
+	if found, _ := examineAt(agent.Socket, m); !found.has(stateOK, "cards", "although holdfast-piv is installed") {
+		t.Errorf("switched off: %+v", found)
+	}
+	agent.Status.PID = 78
+	if found, _ := examineAt(agent.Socket, m); !found.has(stateOK, "cards", "the agent was started without cards") {
+		t.Errorf("another user's agent: %+v", found)
 	}
 }
 

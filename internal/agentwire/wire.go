@@ -137,6 +137,7 @@ type Notice struct {
 	Message string      `json:"message"`
 	Hint    string      `json:"hint,omitempty"`
 	Next    *fault.Next `json:"next,omitempty"`
+	Problem bool        `json:"problem,omitempty"` // something does not work; else it is worth knowing
 }
 
 // Caller is the caller as the agent identified it.

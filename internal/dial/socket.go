@@ -41,6 +41,14 @@ func (s Service) Paths() []string {
 	if path := os.Getenv(s.Variable); path != "" {
 		return []string{path}
 	}
+	return s.places()
+}
+
+// Default returns the place of the user's own service.
+func (s Service) Default() string { return s.places()[0] }
+
+// places is Paths without the variable.
+func (s Service) places() []string {
 	runtime := os.Getenv("XDG_RUNTIME_DIR")
 	if !filepath.IsAbs(runtime) { // unset, or relative, which the XDG Base Directory Specification forbids
 		runtime = filepath.Join("/run/user", strconv.Itoa(os.Getuid()))
@@ -176,6 +184,9 @@ func (s Service) dialError(path string, err error) error {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, syscall.ENOTDIR):
 		e.Reason = fmt.Sprintf("no %s listens at %s", s.Name, path)
 		e.Fix = fmt.Sprintf("start one (systemctl --user start holdfast-%s.socket), or name another socket with %s", s.Name, s.Variable)
+		if path == os.Getenv(s.Variable) {
+			e.Fix = fmt.Sprintf("start one there, or unset %s to use the one at %s", s.Variable, s.Default())
+		}
 	case errors.Is(err, fs.ErrPermission):
 		e.Reason = "you may not connect to " + path
 		e.Fix = "use the " + s.Name + " of your own user, or have an administrator let you in"

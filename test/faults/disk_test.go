@@ -105,6 +105,36 @@ func TestAuditDiskFull(t *testing.T) {
 	}
 }
 
+// TestFullDiskIsAProblem fills the disk of the key records: the status says so.
+func TestFullDiskIsAProblem(t *testing.T) {
+	needRoot(t)
+	t.Parallel()
+	dir := daemon.Dir(t)
+	state := filepath.Join(dir, "state")
+	tmpfs(t, state, 256<<10)
+	a := daemon.Start(t, daemon.Options{Dir: dir, Device: swtpm.Start(t).Device(), Args: []string{"--audit", filepath.Join(dir, "audit.log")}})
+	c := connect(t, a)
+	problems := func() (n int) {
+		s, err := c.Status(within(t, failed))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, notice := range s.Notices {
+			if notice.Problem {
+				n++
+			}
+		}
+		return n
+	}
+	if n := problems(); n != 0 {
+		t.Errorf("%d problems before", n)
+	}
+	fill(t, filepath.Join(state, "ballast"), 0)
+	if n := problems(); n != 1 {
+		t.Errorf("%d problems with a full disk, want 1", n)
+	}
+}
+
 // tmpfs mounts a small disk, until the test ends.
 func tmpfs(t *testing.T, dir string, size int) {
 	t.Helper()
