@@ -6,8 +6,8 @@ import (
 	"io"
 	"os"
 	"strings"
-	"text/tabwriter"
 	"time"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -38,16 +38,46 @@ func (a *app) json(v any) error {
 
 // table prints rows in aligned columns. Cells may hold text of other parties, so they
 // are made printable.
+//
+// A cell of several lines continues in its own column, and an empty cell keeps its width.
 func table(w io.Writer, rows ...[]string) error {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	var lines [][]string
+	widths := map[int]int{}
 	for _, row := range rows {
-		cells := make([]string, len(row))
-		for i, cell := range row {
-			cells[i] = printable(cell)
+		for _, line := range cellLines(row) {
+			lines = append(lines, line)
+			for i, cell := range line[:max(len(line)-1, 0)] {
+				widths[i] = max(widths[i], utf8.RuneCountInString(cell))
+			}
 		}
-		fmt.Fprintln(t, strings.TrimRight(strings.Join(cells, "\t"), "\t"))
 	}
-	return t.Flush()
+	for _, line := range lines {
+		var b strings.Builder
+		for i, cell := range line {
+			b.WriteString(cell)
+			if i < len(line)-1 {
+				b.WriteString(strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell)+2))
+			}
+		}
+		if _, err := fmt.Fprintln(w, strings.TrimRight(b.String(), " ")); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// cellLines returns the lines of a row, each with all of its cells.
+func cellLines(row []string) [][]string {
+	lines := [][]string{make([]string, len(row))}
+	for i, cell := range row {
+		for n, text := range strings.Split(printable(cell), "\n") {
+			if n == len(lines) {
+				lines = append(lines, make([]string, len(row)))
+			}
+			lines[n][i] = text
+		}
+	}
+	return lines
 }
 
 // printable makes text from elsewhere fit for a terminal; it may have several
