@@ -34,18 +34,6 @@ func oneKey(further ...string) cobra.PositionalArgs {
 	}
 }
 
-// required accepts a command line that gives all of the options named.
-func required(names ...string) func(*cobra.Command, []string) error {
-	return func(cmd *cobra.Command, _ []string) error {
-		for _, name := range names {
-			if !cmd.Flags().Changed(name) {
-				return fmt.Errorf("--%s is missing", name)
-			}
-		}
-		return nil
-	}
-}
-
 // exclusive rejects a command line that gives both of two options.
 func exclusive(one, other string) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, _ []string) error {
@@ -57,14 +45,15 @@ func exclusive(one, other string) func(*cobra.Command, []string) error {
 }
 
 // badOption returns the error for a bad option in the words of this tool.
-func badOption(_ *cobra.Command, err error) error {
+func badOption(cmd *cobra.Command, err error) error {
 	var unknown *pflag.NotExistError
 	var bare *pflag.ValueRequiredError
 	var invalid *pflag.InvalidValueError
 	var syntax *pflag.InvalidSyntaxError
 	switch {
 	case errors.As(err, &unknown):
-		return fmt.Errorf("there is no option %s", dashed(unknown.GetSpecifiedName(), unknown.GetSpecifiedShortnames()))
+		option := dashed(unknown.GetSpecifiedName(), unknown.GetSpecifiedShortnames())
+		return usagef(didYouMean(option, optionNames(cmd), cmd.CommandPath()+" --help lists the options"), "there is no option %s", option)
 	case errors.As(err, &bare):
 		return fmt.Errorf("%s needs a value", dashed(bare.GetSpecifiedName(), bare.GetSpecifiedShortnames()))
 	case errors.As(err, &invalid):

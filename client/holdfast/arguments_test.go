@@ -13,8 +13,6 @@ func TestUsageTexts(t *testing.T) {
 		"key create alice":                    "--purpose is missing",
 		"key list extra":                      `unexpected argument "extra"`,
 		"key adopt alice":                     "FILE is missing",
-		"key bind alice":                      "--server is missing",
-		"key bind alice --server a:1":         "--ca is missing",
 		"certificate install alice":           "FILE is missing",
 		"certificate show alice --pem --json": "--pem and --json exclude each other",
 		"certificate request alice --ip x":    `--ip wants an IP address, not "x"`,

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -59,10 +58,11 @@ func (a *app) group(name, short, example string, commands ...*cobra.Command) *co
 		DisableFlagsInUseLine: true,
 		Args:                  cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			lists := cmd.CommandPath() + " --help lists the commands"
 			if len(args) == 0 {
-				return fmt.Errorf("%s needs a command", cmd.CommandPath())
+				return usagef(lists, "%s needs a command", cmd.CommandPath())
 			}
-			return fmt.Errorf("%s has no command %q", cmd.CommandPath(), args[0])
+			return usagef(didYouMean(args[0], commandNames(cmd), lists), "%s has no command %q", cmd.CommandPath(), args[0])
 		},
 	}
 	group.AddCommand(commands...)

@@ -89,7 +89,6 @@ func TestFileHints(t *testing.T) {
 	for line, want := range map[string]string{
 		"certificate install alice /nonexistent/x":                   missing,
 		"tls connect --ca /nonexistent/x localhost:1":                missing,
-		"key bind alice --server a:1 --ca /nonexistent/x":            missing,
 		"key adopt bob /nonexistent/x --purpose tls-client":          missing,
 		"key export alice -o /nonexistent/x":                         rename,
 		"certificate request alice --subject CN=a -o /nonexistent/x": rename,

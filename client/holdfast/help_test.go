@@ -1,6 +1,7 @@
 package main
 
 import (
+	"regexp"
 	"strings"
 	"testing"
 
@@ -79,11 +80,47 @@ func understood(t *testing.T, line string) string {
 	return ""
 }
 
-// Help does not promise what the agent refuses.
-func TestPlannedPurposes(t *testing.T) {
-	for _, name := range []string{"create", "adopt"} {
-		command{}.run("key", name, "--help").want(t, 0,
-			"tls-client, tls-server; planned: service-account, client-assertion, aws-roles-anywhere", "persistent handle")
+// Nothing is offered that the agent refuses: no help text, completion or error names a
+// purpose that no key can have, and no command binds keys to servers.
+func TestNothingPlannedIsOffered(t *testing.T) {
+	planned := []string{"service-account\b", "client-assertion", "aws-roles-anywhere"}
+	for _, args := range []string{"key create --help", "key adopt --help", "__complete key create x --purpose ", "key create x --purpose jwt", "key create x"} {
+		got := command{}.run(strings.Split(args, " ")...)
+		for _, purpose := range planned {
+			if regexp.MustCompile(purpose).MatchString(got.stdout + got.stderr) {
+				t.Errorf("%s: offers %s: %+v", args, purpose, got)
+			}
+		}
+	}
+	command{}.run("key", "bind", "alice").want(t, exitUsage, `has no command "bind"`)
+}
+
+// A slip of one or two letters is recognised, in commands, options and values.
+func TestDidYouMean(t *testing.T) {
+	for args, want := range map[string]string{
+		"statsu":                           "did you mean status?",
+		"key creat x":                      "did you mean create?",
+		"key create x --purpos y":          "did you mean --purpose?",
+		"status --jsn":                     "did you mean --json?",
+		"key list --sockt x":               "did you mean --socket?",
+		"key create x --purpose tls-clint": "did you mean tls-client?",
+		"key create x --purpose tls-client --algorithm es256":     "did you mean ES256?",
+		"policy check --uid 1 --key x --operation sign-tls-clent": "did you mean sign-tls-client?",
+		"key create x --purpose tls-client --pin-policy neber":    "did you mean never?",
+	} {
+		command{}.run(strings.Fields(args)...).want(t, exitUsage, "hint: "+want)
+	}
+	if got := (command{}).run("nonsense"); strings.Contains(got.stderr, "did you mean") || !strings.Contains(got.stderr, "--help") {
+		t.Errorf("got %+v", got)
+	}
+}
+
+// A key's name is completed from the caller's own keys, and only from those.
+func TestKeyMeant(t *testing.T) {
+	_, alice := withAlice(t)
+	alice.run("key", "show", "alcie").want(t, exitDenied, "did you mean alice?")
+	if got := alice.run("key", "show", "other"); strings.Contains(got.stderr, "did you mean") {
+		t.Errorf("got %+v", got)
 	}
 }
 
@@ -103,7 +140,7 @@ func TestNoSecretInArguments(t *testing.T) {
 // Commands that list or show have output for programs too.
 func TestJSONEverywhere(t *testing.T) {
 	for _, path := range []string{
-		"key list", "key show", "key create", "key adopt", "key bind", "certificate show", "certificate install", "status", "doctor",
+		"key list", "key show", "key create", "key adopt", "certificate show", "certificate install", "status", "doctor",
 		"piv list", "policy check", "audit tail", "audit verify", "version", "kubeconfig list", "kubeconfig check",
 	} {
 		c, _, err := (&app{}).commands().Find(strings.Fields(path))
@@ -120,7 +157,7 @@ func TestCompletion(t *testing.T) {
 	_, alice := withAlice(t)
 	alice.run("__complete", "key", "show", "").want(t, 0, "alice\ttls-client")
 	for line, want := range map[string]string{
-		"key create x --purpose": "tls-client\n", "key adopt x - --purpose": "service-account\n",
+		"key create x --purpose": "tls-client\n", "key adopt x - --purpose": "tls-server\n",
 		"key create x --algorithm": "ES384\n", "policy check --operation": "sign-tls-server\n",
 	} {
 		command{}.run(append(append([]string{"__complete"}, strings.Fields(line)...), "")...).want(t, 0, want)

@@ -16,7 +16,7 @@ import (
 
 func (a *app) keyCommands() *cobra.Command {
 	return a.group("key", "make, list, move and delete keys", "holdfast key create alice --purpose tls-client",
-		a.keyCreate(), a.keyList(), a.keyShow(), a.keyDelete(), a.keyExport(), a.keyAdopt(), a.keyBind())
+		a.keyCreate(), a.keyList(), a.keyShow(), a.keyDelete(), a.keyExport(), a.keyAdopt())
 }
 
 // completeKeys completes the names of keys in the shell.
@@ -131,43 +131,6 @@ no use without this machine's TPM, or the card.`,
 	}
 	cmd.Flags().StringVarP(&out, "output", "o", "", "write to this `FILE` instead of stdout")
 	return cmd
-}
-
-func (a *app) keyBind() *cobra.Command {
-	var servers []string
-	var ca string
-	cmd := &cobra.Command{
-		Use: "bind NAME --server HOST:PORT --ca FILE", Short: "name the only servers that a client key may be used against",
-		Long: `Binds a tls-client key to servers: the agent then signs only for a handshake with
-one of them, proved by a certificate that a CA in the file has issued. A binding can
-be changed but not removed.`,
-		Example: indent("holdfast key bind alice --server api.example:6443 --ca ca.pem"),
-		Args:    oneKey(), ValidArgsFunction: a.completeKeys,
-		PreRunE: required("server", "ca"),
-		RunE: a.asking(func(ctx context.Context, c *client.Client, args []string) error {
-			roots, err := a.readCertificates(ca)
-			if err != nil {
-				return err
-			}
-			k, err := c.BindKey(ctx, args[0], serversOf(servers, roots))
-			if err != nil {
-				return err
-			}
-			return a.showKey(ctx, c, k)
-		}),
-	}
-	cmd.Flags().StringArrayVar(&servers, "server", nil, "a server, as `HOST:PORT`; may be given several times")
-	cmd.Flags().StringVar(&ca, "ca", "", "the `FILE` of the certificates, PEM, that must have issued the server's")
-	a.jsonFlag(cmd)
-	return cmd
-}
-
-func serversOf(addresses []string, roots [][]byte) []agentwire.Server {
-	var servers []agentwire.Server
-	for _, address := range addresses {
-		servers = append(servers, agentwire.Server{Address: address, CA: string(encodeCertificates(roots))})
-	}
-	return servers
 }
 
 // noDefault keeps a default that means "not given" out of the help text.

@@ -13,7 +13,6 @@ import (
 
 	"holdfast/client"
 	"holdfast/internal/agentwire"
-	"holdfast/internal/keys"
 )
 
 // adoptOptions holds the options of `key adopt`.
@@ -48,8 +47,8 @@ key. It is then always shown as imported.`,
 		RunE:              a.asking(func(ctx context.Context, c *client.Client, args []string) error { return a.adopt(ctx, c, &o, args) }),
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.Purpose, "purpose", "", "the `PURPOSE`, what the key may sign: "+purposes())
-	complete(cmd, "purpose", keys.Purposes())
+	f.StringVar(&o.Purpose, "purpose", "", "the `PURPOSE`, what the key may sign: "+words(purposes()))
+	complete(cmd, "purpose", purposes())
 	f.StringVar(&o.Backend, "backend", "", "the `BACKEND` that the file is for (default the agent's first)")
 	complete(cmd, "backend", []string{"tpm", pivBackend})
 	f.BoolVar(&o.AllowImported, "allow-imported", false, "also a key that existed outside the device, or that can do more than sign")

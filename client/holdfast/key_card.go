@@ -77,9 +77,9 @@ func (o *cardOptions) check() error {
 	case o.Overwrite && o.Slot == "":
 		return usagef("holdfast piv list shows what is in the slots", "--overwrite needs --slot: which key is to be lost?")
 	case o.PINPolicy != "" && !slices.Contains(keys.PINPolicies(), keys.Policy(o.PINPolicy)):
-		return usagef("one of "+words(keys.PINPolicies()), "--pin-policy %.20q is not known", o.PINPolicy)
+		return usagef(didYouMean(o.PINPolicy, texts(keys.PINPolicies()), "one of "+words(keys.PINPolicies())), "--pin-policy %.20q is not known", o.PINPolicy)
 	case o.TouchPolicy != "" && !slices.Contains(keys.TouchPolicies(), keys.Policy(o.TouchPolicy)):
-		return usagef("one of "+words(keys.TouchPolicies()), "--touch-policy %.20q is not known", o.TouchPolicy)
+		return usagef(didYouMean(o.TouchPolicy, texts(keys.TouchPolicies()), "one of "+words(keys.TouchPolicies())), "--touch-policy %.20q is not known", o.TouchPolicy)
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -42,10 +43,10 @@ keys on the card share; the card proves that it made the key.`,
 		}),
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.Purpose, "purpose", "", "the `PURPOSE`, what the key may sign: "+purposes())
+	f.StringVar(&o.Purpose, "purpose", "", "the `PURPOSE`, what the key may sign: "+words(purposes()))
 	f.StringVar(&o.Backend, "backend", "", "the `BACKEND`, tpm or piv (default the agent's first device)")
 	f.StringVar(&o.Algorithm, "algorithm", "", "the `ALGORITHM`: "+words(keys.Algorithms())+" (default ES256)")
-	complete(cmd, "purpose", keys.Purposes())
+	complete(cmd, "purpose", purposes())
 	complete(cmd, "algorithm", keys.Algorithms())
 	complete(cmd, "backend", []string{"tpm", pivBackend})
 	f.IntVar(&o.RSABits, "rsa-bits", 0, "how many `BITS`: 2048, 3072 or 4096, as the device has them (default 2048)")
@@ -59,17 +60,9 @@ keys on the card share; the card proves that it made the key.`,
 	return cmd
 }
 
-// purposes lists the purposes for help texts, with the planned ones apart.
-func purposes() string {
-	var now, planned []keys.Purpose
-	for _, p := range keys.Purposes() {
-		if p.TLS() { // the agent rejects the others
-			now = append(now, p)
-		} else {
-			planned = append(planned, p)
-		}
-	}
-	return words(now) + "; planned: " + words(planned)
+// purposes lists the purposes of the keys that can be made. The agent rejects the others.
+func purposes() []keys.Purpose {
+	return slices.DeleteFunc(keys.Purposes(), func(p keys.Purpose) bool { return !p.TLS() })
 }
 
 // check finds mistakes that need no agent.
@@ -79,7 +72,7 @@ func (o *createOptions) check() (err error) {
 	}
 	if o.Algorithm != "" {
 		if _, err := keys.ParseAlgorithm(o.Algorithm); err != nil {
-			return usageError(err)
+			return unknownWord(o.Algorithm, texts(keys.Algorithms()), err)
 		}
 	}
 	if err := o.card.check(); err != nil {
@@ -107,10 +100,12 @@ var errCardPIN = usagef("--pin-policy says when the card wants its PIN", "--pin 
 
 func checkPurpose(purpose string) error {
 	if purpose == "" {
-		return usagef("one of "+words(keys.Purposes()), "--purpose is missing")
+		return usagef("one of "+words(purposes()), "--purpose is missing")
 	}
-	_, err := keys.ParsePurpose(purpose)
-	return usageError(err)
+	if !slices.Contains(purposes(), keys.Purpose(purpose)) {
+		return usagef(didYouMean(purpose, texts(purposes()), "one of "+words(purposes())), "purpose %q is not known", purpose)
+	}
+	return nil
 }
 
 // newKey makes a key, and asks for the PIN that its device needs for that.

@@ -153,14 +153,3 @@ func TestKeyAdoptPlainKey(t *testing.T) {
 		t.Errorf("%d keys were sent", n)
 	}
 }
-
-func TestKeyBind(t *testing.T) {
-	agent, c := withAlice(t)
-	ca := file(t, clienttest.NewCA(t).PEM)
-	c.run("key", "bind", "alice", "--server", "a:1", "--server", "b:2", "--ca", ca).want(t, 0, "server       a:1", "server       b:2")
-	var p agentwire.BindKeyParameters
-	check(t, json.Unmarshal(agent.Calls(agentwire.BindKey)[0].Parameters, &p))
-	if len(p.Servers) != 2 || !strings.Contains(p.Servers[1].CA, "BEGIN CERTIFICATE") {
-		t.Errorf("got %+v on the wire", p)
-	}
-}

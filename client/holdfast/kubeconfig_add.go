@@ -96,7 +96,7 @@ func (o *addOptions) check(cmd *cobra.Command) error {
 		return usageError(err)
 	}
 	if !slices.Contains(modes(), o.mode) {
-		return usagef("one of "+words(modes()), "there is no mode %q", o.mode)
+		return usagef(didYouMean(o.mode, texts(modes()), "one of "+words(modes())), "there is no mode %q", o.mode)
 	}
 	for option, mode := range map[string]string{
 		"namespace": profile.ModeToken, "service-account": profile.ModeToken, "audience": profile.ModeToken,

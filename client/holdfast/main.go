@@ -90,7 +90,7 @@ func (a *app) askingWithin(limit time.Duration, f func(ctx context.Context, c *c
 		}
 		defer c.Close()
 		if err = f(ctx, c, args); len(args) > 0 { // the first is the key's name
-			err = aboutKey(args[0], err)
+			err = aboutKey(args[0], meantKey(ctx, c, args[0], err))
 		}
 		return err
 	})

@@ -81,7 +81,7 @@ func (o *checkOptions) check() error {
 	case o.operation == "":
 		return usagef("one of "+words(o.operations()), "--operation is missing")
 	case !slices.Contains(o.operations(), policy.Operation(o.operation)):
-		return usagef("one of "+words(o.operations()), "there is no operation %q", o.operation)
+		return usagef(didYouMean(o.operation, texts(o.operations()), "one of "+words(o.operations())), "there is no operation %q", o.operation)
 	case o.broker && (o.key != "" || o.owner >= 0 || o.admin || o.forUID >= 0):
 		return usagef("a broker's policy is about profiles", "--key, --owner, --admin and --for-uid are for an agent's policy")
 	case !o.broker && o.profile != "":
