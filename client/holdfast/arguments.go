@@ -3,6 +3,9 @@ package main
 import (
 	"errors"
 	"fmt"
+	"math"
+	"os/user"
+	"strconv"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -33,6 +36,35 @@ func oneKey(further ...string) cobra.PositionalArgs {
 		return usageError(keys.CheckName(args[0]))
 	}
 }
+
+// userValue is an option that takes a user, by name or uid. It holds the uid.
+type userValue int64
+
+// Set implements pflag.Value.
+func (u *userValue) Set(text string) error {
+	if n, err := strconv.ParseUint(text, 10, 32); err == nil && n != math.MaxUint32 {
+		*u = userValue(n)
+		return nil
+	}
+	known, err := user.Lookup(text)
+	if err != nil {
+		return err
+	}
+	n, err := strconv.ParseUint(known.Uid, 10, 32)
+	*u = userValue(n)
+	return err
+}
+
+// String implements pflag.Value. It is empty where no user was given.
+func (u *userValue) String() string {
+	if *u < 0 {
+		return ""
+	}
+	return strconv.FormatInt(int64(*u), 10)
+}
+
+// Type implements pflag.Value.
+func (u *userValue) Type() string { return "user" }
 
 // exclusive rejects a command line that gives both of two options.
 func exclusive(one, other string) func(*cobra.Command, []string) error {
@@ -79,6 +111,8 @@ func wanted(f *pflag.Flag) string {
 		return "a number"
 	case "uintSlice":
 		return "a number, or several with commas"
+	case "user":
+		return "a uid or the name of a user of this machine"
 	case "ipSlice":
 		return "an IP address"
 	case "bool":

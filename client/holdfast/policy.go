@@ -33,37 +33,43 @@ type checkOptions struct {
 }
 
 func (a *app) policyCommands() *cobra.Command {
-	var o checkOptions
+	o := checkOptions{uid: -1, owner: -1, forUID: -1}
 	cmd := &cobra.Command{
-		Use: "check --uid UID --operation OPERATION", Short: "ask whether a user may use a key, and which rule decides",
+		Use: "check --uid USER --operation OPERATION", Short: "ask whether a user may use a key, and which rule decides",
 		Long: `Asks the agent's policy, or without an agent the policy in --file, whether a user may
 use a key for an operation, and names the rule that decides. The exit code is 0 when
 it is allowed and 4 when it is denied. With --file alone the file is checked for
 mistakes. With --broker the file is a broker's.
 
 ` + fold("Operations: "+words(policy.Operations())+". Of a broker: "+words(policy.BrokerOperations())+".", 80),
-		Example: indent("holdfast policy check --uid 1000 --key alice --operation sign-tls-client"),
+		Example: indent("holdfast policy check --uid alice --key alice --operation sign-tls-client"),
 		Args:    arguments(),
 		PreRunE: func(*cobra.Command, []string) error { return o.check() },
 		RunE:    a.action(func(ctx context.Context, _ []string) error { return a.checkPolicy(ctx, &o) }),
 	}
 	f := cmd.Flags()
-	f.Int64Var(&o.uid, "uid", -1, "the `UID` of the user that asks")
+	f.Var((*userValue)(&o.uid), "uid", "the `USER` that asks, by name or uid")
 	f.UintSliceVar(&o.gids, "gid", nil, "the `GID` of a group of the user's, the primary one first; may be given several times")
 	f.StringVar(&o.unit, "unit", "", "the system `UNIT` that the user's process runs in")
-	f.Int64Var(&o.forUID, "for-uid", -1, "the `UID` of the user that a broker acts for")
+	f.Var((*userValue)(&o.forUID), "for-uid", "the `USER` that a broker acts for, by name or uid")
 	f.StringVar(&o.forUnit, "for-unit", "", "with --for-uid: the `UNIT` of that user's process")
 	f.StringVar(&o.key, "key", "", "the `NAME` of the key")
 	f.StringVar(&o.operation, "operation", "", "the `OPERATION`, what to do with the key")
 	f.StringVar(&o.file, "file", "", "a policy `FILE` to ask instead of the agent")
-	f.Int64Var(&o.owner, "owner", -1, "with --file: the `UID` that the key belongs to (default the one of --uid)")
+	f.Var((*userValue)(&o.owner), "owner", "with --file: the `USER` that the key belongs to (default the one of --uid)")
 	f.BoolVar(&o.admin, "admin", false, "with --file: for a request over the admin socket")
 	f.BoolVar(&o.broker, "broker", false, "the policy in --file is a broker's")
 	f.StringVar(&o.profile, "profile", "", "with --broker: the `NAME` of the profile")
-	noDefault(cmd, "uid", "owner", "gid", "for-uid")
+	noDefault(cmd, "gid")
 	complete(cmd, "operation", policy.Operations())
 	a.jsonFlag(cmd)
 	return a.group("policy", "ask what the policy says", "holdfast policy check --uid 1000 --key alice --operation sign-tls-client", cmd)
+}
+
+// policySummary is the JSON form of a policy file that is valid.
+type policySummary struct {
+	File  string `json:"file"`
+	Rules int    `json:"rules"`
 }
 
 // onlyFile reports whether the command only checks the file.
@@ -76,8 +82,8 @@ func (o *checkOptions) check() error {
 		return usagef("name the broker's policy with --file", "--broker is for --file")
 	case o.onlyFile():
 		return nil
-	case o.uid < 0 || o.uid >= math.MaxUint32:
-		return usagef("id -u NAME prints a user's", "--uid needs a uid")
+	case o.uid < 0:
+		return usagef("name a user: --uid alice, or --uid 1000", "--uid is missing")
 	case o.operation == "":
 		return usagef("one of "+words(o.operations()), "--operation is missing")
 	case !slices.Contains(o.operations(), policy.Operation(o.operation)):
@@ -92,10 +98,6 @@ func (o *checkOptions) check() error {
 		return usagef("--key names the key that it is done with", "--key is missing: %s concerns a key", o.operation)
 	case o.file == "" && (o.owner >= 0 || o.admin):
 		return usagef("the agent knows the owners of its keys", "--owner and --admin are for --file")
-	case o.owner >= math.MaxUint32:
-		return usagef("", "--owner needs a uid")
-	case o.forUID >= math.MaxUint32:
-		return usagef("", "--for-uid needs a uid")
 	case o.forUnit != "" && o.forUID < 0:
 		return usagef("a broker reports both", "--for-unit goes with --for-uid")
 	}
@@ -132,10 +134,14 @@ func (a *app) checkPolicy(ctx context.Context, o *checkOptions) error {
 	var err error
 	switch {
 	case o.onlyFile():
-		if _, err = o.read(); err == nil {
-			fmt.Fprintf(a.stdout, "%s is a policy\n", printable(o.file))
+		var p *policy.Policy
+		if p, err = o.read(); err != nil {
+			return err
 		}
-		return err
+		return a.show(policySummary{o.file, p.Rules()}, func() error {
+			_, err := fmt.Fprintf(a.stdout, "%s: valid, %s\n", printable(o.file), plural(p.Rules(), "rule", "rules"))
+			return err
+		})
 	case o.file != "":
 		answer, err = o.decide()
 	default:

@@ -74,7 +74,7 @@ func TestPolicyFile(t *testing.T) {
 	good := file(t, []byte(testPolicy))
 	bad := file(t, []byte("version: 1\nrules:\n  - allow: [fly]\n    anyone: true\n"))
 	ask := func(args ...string) result { return command{}.run(append([]string{"policy", "check"}, args...)...) }
-	ask("--file", good).want(t, 0, "is a policy")
+	ask("--file", good).want(t, 0, "valid, ")
 	ask("--file", bad).want(t, 1, bad+":3", "fly")
 	worse := file(t, []byte("version: 1\nrules:\n  - allow: [fly]\n    anyone: true\n  - allow: [swim]\n    anyone: true\n"))
 	got := ask("--file", worse)
@@ -119,7 +119,7 @@ func TestPolicyFileOfABroker(t *testing.T) {
 	ask := func(args ...string) result {
 		return command{}.run(append([]string{"policy", "check", "--broker", "--file", path}, args...)...)
 	}
-	ask().want(t, 0, "is a policy")
+	ask().want(t, 0, "valid, ")
 	command{}.run("policy", "check", "--file", path).want(t, 1, path+":4", "an agent keeps its old policy")
 	command{}.run("policy", "check", "--broker", "--file", file(t, []byte(testPolicy))).want(t, 1, "for a broker", "a broker keeps its old policy")
 	ask("--uid", "7", "--gid", "44", "--profile", "dev", "--operation", "proxy").want(t, 0, "allowed", "dev", path+":3")

@@ -120,6 +120,9 @@ type Policy struct {
 // Source returns the name that the policy was parsed under, or "built-in".
 func (p *Policy) Source() string { return p.source }
 
+// Rules returns how many rules the policy has.
+func (p *Policy) Rules() int { return len(p.rules) }
+
 // NeedsUnits reports whether a rule names units. An agent on a kernel without
 // SO_PEERPIDFD refuses such a policy unless AcceptRacyUnits.
 func (p *Policy) NeedsUnits() bool {
