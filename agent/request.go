@@ -108,7 +108,7 @@ func (r *request) privileged() bool {
 func denied(op policy.Operation, key string, uid uint32) error {
 	what := fmt.Sprintf("uid %d may not %s", uid, op)
 	if key != "" {
-		what = fmt.Sprintf("there is no key %q that uid %d may use for %s", key, uid, op)
+		what = fmt.Sprintf("no key %q, or uid %d may not use it for %s", key, uid, op)
 	}
 	return &fault.Error{
 		Kind: fault.Denied, Message: what,

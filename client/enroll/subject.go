@@ -5,6 +5,8 @@ import (
 	"encoding/asn1"
 	"fmt"
 	"strings"
+
+	"holdfast/internal/fault"
 )
 
 // ParseSubject reads a distinguished name such as CN=alice,O=dev. A comma, an
@@ -16,7 +18,7 @@ func ParseSubject(text string) (pkix.Name, error) {
 	for rest := text; rest != ""; {
 		attribute, after, ok := strings.Cut(rest, "=")
 		if !ok {
-			return name, fmt.Errorf("subject %q: %q has no =", text, rest)
+			return name, &fault.Error{Kind: fault.BadRequest, Message: fmt.Sprintf("subject %q: %q has no =", text, rest), Hint: "write CN=alice,O=dev"}
 		}
 		value, next, err := subjectValue(after)
 		if err != nil {

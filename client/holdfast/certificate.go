@@ -8,6 +8,7 @@ import (
 	"encoding/pem"
 	"fmt"
 	"net"
+	"strconv"
 	"strings"
 	"time"
 
@@ -95,14 +96,35 @@ func (a *app) readCertificates(name string) ([][]byte, error) {
 			continue
 		}
 		if _, err := x509.ParseCertificate(block.Bytes); err != nil {
-			return nil, fmt.Errorf("%s: certificate %d: %w", inputName(name), len(chain)+1, err)
+			return nil, failf("the file is damaged: get it again", "%s: certificate %d: %w", inputName(name), len(chain)+1, err)
 		}
 		chain = append(chain, block.Bytes)
 	}
 	if len(chain) == 0 {
-		return nil, failf("openssl x509 -inform DER -in FILE turns one from DER into PEM", "%s holds no certificate in PEM", inputName(name))
+		what, hint := contentOf(data)
+		return nil, failf(hint, "%s holds no certificate in PEM: it %s", inputName(name), what)
 	}
 	return chain, nil
+}
+
+// contentOf says what a file is that holds no certificate in PEM, and what to do.
+func contentOf(data []byte) (what, hint string) {
+	const other = "name the file that the CA returned"
+	block, _ := pem.Decode(data)
+	_, derErr := x509.ParseCertificate(data)
+	switch {
+	case len(bytes.TrimSpace(data)) == 0:
+		return "is empty", other
+	case derErr == nil:
+		return "is a certificate in DER", "openssl x509 -inform DER -in FILE turns it into PEM"
+	case block != nil && strings.HasSuffix(block.Type, "CERTIFICATE REQUEST"):
+		return "is a certificate request", "send it to a CA, and install the certificate that the CA returns"
+	case block != nil && (block.Type == "PKCS7" || block.Type == "CMS"):
+		return "is a PKCS #7 container", "openssl pkcs7 -print_certs -in FILE takes the certificates out"
+	case block != nil:
+		return "is PEM of type " + strconv.Quote(block.Type), other
+	}
+	return "is no PEM", other + "; openssl x509 -inform DER -in FILE turns a certificate from DER into PEM"
 }
 
 func encodeCertificates(chain [][]byte) []byte {

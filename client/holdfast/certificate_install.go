@@ -3,11 +3,14 @@ package main
 import (
 	"bytes"
 	"context"
+	"crypto/x509"
+	"slices"
 
 	"github.com/spf13/cobra"
 
 	"holdfast/client"
 	"holdfast/internal/agentwire"
+	"holdfast/internal/fault"
 )
 
 // installOptions holds the options of `certificate install`.
@@ -35,7 +38,7 @@ look for it; unless the key is unlocked, that needs the card's PIN. With
 			}
 			k, err := a.install(ctx, c, &o, args[0], chain)
 			if err != nil {
-				return err
+				return fittingKey(ctx, c, args[0], chain, err)
 			}
 			return a.showKey(ctx, c, k)
 		}),
@@ -44,6 +47,28 @@ look for it; unless the key is unlocked, that needs the card's PIN. With
 	o.source.flag(cmd, "pin-fd", "card's PIN")
 	a.jsonFlag(cmd)
 	return cmd
+}
+
+// fittingKey adds to the error about a certificate for another key which of the caller's
+// keys the certificate is for.
+func fittingKey(ctx context.Context, c *client.Client, name string, chain [][]byte, err error) error {
+	list, listErr := c.Keys(ctx, false)
+	leaf, parseErr := x509.ParseCertificate(chain[0])
+	if _, answered := fault.AsError(err); !answered || listErr != nil || parseErr != nil {
+		return err
+	}
+	p := *explain(err)
+	p.err = err
+	fits := func(k agentwire.Key) bool { return bytes.Equal(k.PublicKey, leaf.RawSubjectPublicKeyInfo) }
+	switch i := slices.IndexFunc(list, fits); {
+	case i < 0 && !leaf.IsCA:
+		p.hint = "the certificate fits none of your keys: holdfast certificate request " + name + " asks for one that fits"
+	case i >= 0 && list[i].Name != name:
+		p.hint = "the certificate fits your key " + list[i].Name
+	default:
+		return err // it is about something else, such as the order
+	}
+	return &p
 }
 
 // install stores a chain in a key's record, and the leaf in its slot. The agent does

@@ -173,6 +173,12 @@ func hintOf(e *fault.Error) string {
 		return hint
 	}
 	again := fmt.Sprintf("try again in %s", max(e.RetryAfter.Round(time.Millisecond), time.Millisecond))
+	if e.RetryAfter >= time.Minute {
+		again = "try again at " + clock(time.Now().Add(e.RetryAfter))
+	}
+	if e.Kind == fault.DeviceLocked || e.Kind == fault.PINBlocked {
+		again = "locked until " + clock(time.Now().Add(e.RetryAfter))
+	}
 	if hint == "" {
 		return again
 	}

@@ -93,7 +93,7 @@ func TestFileHints(t *testing.T) {
 		"key export alice -o /nonexistent/x":                         rename,
 		"certificate request alice --subject CN=a -o /nonexistent/x": rename,
 		"key adopt bob - --purpose tls-client":                       "holdfast key export",
-		"certificate install alice -":                                "openssl x509",
+		"certificate install alice -":                                "name the file that the CA returned",
 	} {
 		c.run(strings.Fields(line)...).want(t, exitFailed, "\nholdfast: hint: ", want)
 	}
@@ -137,5 +137,18 @@ func TestExplainOthers(t *testing.T) {
 	}
 	if p := explain(fmt.Errorf("key alice: %w", cause)); !strings.HasPrefix(p.message, "key alice: no") || p.hint != "ask" {
 		t.Errorf("wrapped: got %+v", p)
+	}
+}
+
+// A lock that lasts is given as a time of the day.
+func TestLockedUntil(t *testing.T) {
+	for wait, want := range map[time.Duration]string{time.Hour: "wait; locked until " + clock(time.Now().Add(time.Hour)), 0: "wait"} {
+		e := &fault.Error{Kind: fault.DeviceLocked, Hint: "wait", RetryAfter: wait}
+		if got := hintOf(e); got != want && got != "wait; locked until "+clock(time.Now().Add(wait)) {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+	if got := hintOf(&fault.Error{Kind: fault.Busy, RetryAfter: 2 * time.Second}); got != "try again in 2s" {
+		t.Errorf("got %q", got)
 	}
 }

@@ -104,6 +104,14 @@ func fold(text string, width int) string {
 	return b.String()
 }
 
+// clock shows a time of the next hours in local time, without a date where it is today.
+func clock(t time.Time) string {
+	if t = t.Local(); t.YearDay() != time.Now().YearDay() {
+		return t.Format("2006-01-02 15:04")
+	}
+	return t.Format("15:04")
+}
+
 // when shows a time in local time, with its zone.
 func when(t time.Time) string { return t.Local().Format("2006-01-02 15:04:05 MST") }
 

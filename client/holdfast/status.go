@@ -84,7 +84,7 @@ func deviceRows(d agentwire.Device) [][]string {
 	}
 	state := fmt.Sprintf("%s since %s", d.State, when(d.Since))
 	if d.LockedUntil != nil {
-		state += ", until " + when(*d.LockedUntil)
+		state += ", until " + clock(*d.LockedUntil)
 	}
 	if d.Reason != "" {
 		state += ": " + d.Reason

@@ -40,12 +40,12 @@ func value[T any](into *T, want string, read func(node *strictyaml.Node, what st
 	}
 }
 
-func (r *reader) text(into *string) take { return value(into, "text", r.nonempty) }
+func (r *reader) text(into *string) take { return value(into, "a string", r.nonempty) }
 
 func (r *reader) nonempty(node *strictyaml.Node, what string) (string, bool) {
 	text, ok := r.Text(node, what)
 	if ok && text == "" {
-		r.Errorf(node, "%s is wanted here, not an empty one", what)
+		r.Errorf(node, "%s, not an empty one", strictyaml.Expected(what))
 		ok = false
 	}
 	return text, ok
@@ -54,7 +54,7 @@ func (r *reader) nonempty(node *strictyaml.Node, what string) (string, bool) {
 func (r *reader) texts(into *[]string) take {
 	return func(word string, node *strictyaml.Node) (ok bool) {
 		*into, ok = strictyaml.List(r.Reader, node, word+": a list", func(item *strictyaml.Node) (string, bool) {
-			return r.nonempty(item, word+": text")
+			return r.nonempty(item, word+": a string")
 		})
 		return ok
 	}
@@ -73,7 +73,7 @@ func (r *reader) port(into *int) take {
 func (r *reader) fraction(node *strictyaml.Node, what string) (float64, bool) {
 	f, ok := r.Float(node, what)
 	if ok && f == 0 {
-		r.Errorf(node, "%s is wanted here, not 0", what)
+		r.Errorf(node, "%s, not 0", strictyaml.Expected(what))
 		ok = false
 	}
 	return f, ok

@@ -64,7 +64,7 @@ func (s *Settings) readValue(r *strictyaml.Reader, row Setting, n *strictyaml.No
 	var ok bool
 	switch row.Value.kind {
 	case text:
-		_, ok = r.Text(n, row.Name+": text")
+		_, ok = r.Text(n, row.Name+": a string")
 	case number:
 		_, ok = r.Int(n, row.Name+": a number", math.MinInt64, math.MaxInt64)
 	case boolean:

@@ -130,7 +130,7 @@ func TestParseBrokerRefuses(t *testing.T) {
 		{"socket", "    profiles: [prod]", "    socket: admin", `policy.yaml:15: a rule of a broker has no word "socket"`},
 		{"for-users", "    profiles: [prod]", "    for-users: [bob]", `policy.yaml:15: a rule of a broker has no word "for-users"`},
 		{"no profiles", "    profiles: [prod]\n", "", "policy.yaml:12: the rule does not say which profiles"},
-		{"empty profiles", "[prod]", "[]", "policy.yaml:15: a list such as"},
+		{"empty profiles", "[prod]", "[]", "policy.yaml:15: expected a list such as"},
 		{"profile in capitals", "[prod]", "[Prod]", `policy.yaml:15: "Prod" is not a profile's name`},
 		{"profile with a dot", "[prod]", "[prod.1]", `policy.yaml:15: "prod.1" is not a profile's name`},
 		{"profile with a dash at its end", "[prod]", "[prod-]", `policy.yaml:15: "prod-" is not a profile's name`},

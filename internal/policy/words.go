@@ -157,7 +157,7 @@ func (p *parser) owner(node *strictyaml.Node) owner {
 		}
 	}
 	if node.Tag != "!!int" {
-		p.Errorf(node, "self, machine, any or a uid is wanted here, not %s", strictyaml.Quote(node))
+		p.Errorf(node, "expected self, machine, any or a uid, not %s", strictyaml.Quote(node))
 		return owner{}
 	}
 	uid, _ := p.id(node)
@@ -172,7 +172,7 @@ func (p *parser) socket(node *strictyaml.Node) socket {
 	case word == "admin":
 		return adminSocket
 	default:
-		p.Errorf(node, "use or admin is wanted here, not %s", strictyaml.Quote(node))
+		p.Errorf(node, "expected use or admin, not %s", strictyaml.Quote(node))
 	}
 	return eitherSocket
 }

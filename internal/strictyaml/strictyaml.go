@@ -142,7 +142,7 @@ func (r *Reader) Fields(node *Node, what string, words map[string]func(*Node)) m
 // that item rejects are left out.
 func List[T comparable](r *Reader, node *Node, what string, item func(*Node) (T, bool)) ([]T, bool) {
 	if node.Kind != yaml.SequenceNode || len(node.Content) == 0 {
-		r.Errorf(node, "%s such as [one, two] is wanted here, not %s", what, Kind(node))
+		r.Errorf(node, "%s such as [one, two], not %s", Expected(what), Kind(node))
 		return nil, false
 	}
 	var items []T
@@ -160,10 +160,20 @@ func List[T comparable](r *Reader, node *Node, what string, item func(*Node) (T,
 	return items, len(items) == len(node.Content) && len(r.errs) == before
 }
 
+// Expected returns what a value was to be, in the words of an error: "name: a number" is
+// "name: expected a number".
+func Expected(what string) string {
+	i := strings.LastIndex(what, ": ") + 1
+	if i > 0 {
+		i++
+	}
+	return what[:i] + "expected " + what[i:]
+}
+
 // Text reads text, which may be empty. In errors, what says which text is wanted.
 func (r *Reader) Text(node *Node, what string) (string, bool) {
 	if !scalar(node, "!!str") {
-		r.Errorf(node, "%s is wanted here, not %s", what, Kind(node))
+		r.Errorf(node, "%s, not %s", Expected(what), Kind(node))
 		return "", false
 	}
 	return node.Value, true
@@ -173,7 +183,7 @@ func (r *Reader) Text(node *Node, what string) (string, bool) {
 // before the fact, such as "new-key: ", or is empty.
 func (r *Reader) Bool(node *Node, what string) (value, ok bool) {
 	if !scalar(node, "!!bool") || node.Value != "true" && node.Value != "false" {
-		r.Errorf(node, "%strue or false is wanted here, not %s", what, Quote(node))
+		r.Errorf(node, "%sexpected true or false, not %s", what, Quote(node))
 		return false, false
 	}
 	return node.Value == "true", true
@@ -186,7 +196,7 @@ func (r *Reader) Int(node *Node, what string, low, high int64) (int64, bool) {
 	n, err := strconv.ParseInt(node.Value, 10, 64)
 	plain := err == nil && strconv.FormatInt(n, 10) == node.Value
 	if !scalar(node, "!!int") || !plain || n < low || n > high {
-		r.Errorf(node, "%s is wanted here, not %s", what, Quote(node))
+		r.Errorf(node, "%s, not %s", Expected(what), Quote(node))
 		return 0, false
 	}
 	return n, true
@@ -197,7 +207,7 @@ func (r *Reader) Float(node *Node, what string) (float64, bool) {
 	f, err := strconv.ParseFloat(node.Value, 64)
 	number := scalar(node, "!!float") || scalar(node, "!!int")
 	if !number || err != nil || strings.ContainsAny(node.Value, "_xX") {
-		r.Errorf(node, "%s is wanted here, not %s", what, Quote(node))
+		r.Errorf(node, "%s, not %s", Expected(what), Quote(node))
 		return 0, false
 	}
 	return f, true
@@ -208,7 +218,7 @@ func (r *Reader) Float(node *Node, what string) (float64, bool) {
 func (r *Reader) Duration(node *Node, what string) (time.Duration, bool) {
 	d, err := time.ParseDuration(node.Value)
 	if !scalar(node, "!!str") || err != nil || d <= 0 {
-		r.Errorf(node, "%sa duration such as 90s, 10m or 24h is wanted here, not %s", what, Quote(node))
+		r.Errorf(node, "%sexpected a duration such as 90s, 10m or 24h, not %s", what, Quote(node))
 		return 0, false
 	}
 	return d, true
@@ -230,7 +240,7 @@ func Kind(node *Node) string {
 	case "!!null":
 		return "nothing"
 	case "!!str":
-		return "text"
+		return "a string"
 	case "!!bool":
 		return "true or false"
 	case "!!int", "!!float":
