@@ -42,6 +42,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	c := config.New()
 	p := daemon.Program{
 		Name: "holdfast-agent", Version: version, Includes: "backends: tpm piv", Settings: c.Settings,
+		Example:  "holdfast-agent --device tpm:/dev/tpmrm0 --socket $XDG_RUNTIME_DIR/holdfast/agent.sock",
 		Sockets:  func() []notify.Socket { return sockets(c) },
 		Assemble: func(parts *daemon.Parts) (*daemon.Service, error) { return assemble(c, parts) },
 	}

@@ -31,6 +31,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	c := newConfig()
 	p := daemon.Program{
 		Name: "holdfast-broker", Version: version, Settings: c.Settings, Level: &c.level,
+		Example:  "holdfast-broker --listen 127.0.0.1:16443",
 		Sockets:  func() []notify.Socket { return sockets(c) },
 		Assemble: func(parts *daemon.Parts) (*daemon.Service, error) { return assemble(c, parts) },
 	}

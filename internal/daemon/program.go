@@ -11,7 +11,6 @@ import (
 	"runtime"
 	"runtime/debug"
 
-	"holdfast/internal/fault"
 	"holdfast/internal/guard"
 	"holdfast/internal/notify"
 )
@@ -21,6 +20,7 @@ type Program struct {
 	Name     string // holdfast-agent
 	Version  string // as the build set it; may be empty
 	Includes string // what --version says after the version; may be empty
+	Example  string // a command line, the last part of --help
 	Settings *Settings
 	Level    slog.Leveler // what is logged; nil for info and what is worse
 
@@ -58,10 +58,8 @@ func (p *Program) Run(args []string, stdout, stderr io.Writer) int {
 		p.complain(stderr, err)
 		return 1
 	}
-	done, err := p.configure(args, stdout, stderr)
+	done, err := p.configure(args, stdout)
 	switch {
-	case errors.Is(err, flag.ErrHelp):
-		return 0
 	case err != nil:
 		p.complain(stderr, err)
 		return 2
@@ -77,17 +75,15 @@ func (p *Program) Run(args []string, stdout, stderr io.Writer) int {
 
 // configure reads the command line and resolves the settings. It reports done when
 // the command line asked for nothing but an answer.
-func (p *Program) configure(args []string, stdout, stderr io.Writer) (done bool, err error) {
+func (p *Program) configure(args []string, stdout io.Writer) (done bool, err error) {
 	flags := flag.NewFlagSet(p.Name, flag.ContinueOnError)
-	flags.SetOutput(stderr)
 	p.Settings.Flags(flags)
 	showVersion := flags.Bool("version", false, "print the version and exit")
 	explain := flags.Bool("explain", false, "print the configuration and where each value comes from, and exit")
-	if err := flags.Parse(args); err != nil {
+	if err := p.parse(flags, args); errors.Is(err, flag.ErrHelp) {
+		return true, p.usage(stdout, flags)
+	} else if err != nil {
 		return false, err
-	}
-	if flags.NArg() > 0 {
-		return false, fmt.Errorf("unexpected argument %q", flags.Arg(0))
 	}
 	if *showVersion {
 		words := []any{p.Name, fullVersion(p.Version)}
@@ -135,7 +131,11 @@ func (p *Program) serve(log *slog.Logger) error {
 // complain writes one fact, and the next step when there is one.
 func (p *Program) complain(w io.Writer, err error) {
 	fmt.Fprintf(w, "%s: error: %v\n", p.Name, err)
-	if e, ok := fault.AsError(err); ok && e.Advice() != "" {
+	var e interface {
+		error
+		Advice() string
+	}
+	if errors.As(err, &e) && e.Advice() != "" {
 		fmt.Fprintf(w, "%s: hint: %s\n", p.Name, e.Advice())
 	}
 }

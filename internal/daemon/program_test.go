@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"errors"
-	"flag"
 	"fmt"
 	"io/fs"
 	"net"
@@ -28,15 +27,21 @@ func TestConfigure(t *testing.T) {
 		{nil, false, "", ""},
 		{[]string{"--version"}, true, "", "sample v1.2.3 (go1."},
 		{[]string{"--explain", "--state", "/s"}, true, "", "system "},
-		{[]string{"--help"}, false, flag.ErrHelp.Error(), ""},
+		{[]string{"--help"}, true, "", "Usage:\n  sample [OPTION]...\n\nOptions:\n  --config FILE "},
+		{[]string{"--nonsense"}, false, "there is no option --nonsense", ""},
+		{[]string{"-state", "/s", "-nonsense=1"}, false, "there is no option --nonsense", ""},
+		{[]string{"--state"}, false, "--state needs a value", ""},
 		{[]string{"argument"}, false, `unexpected argument "argument"`, ""},
 		{[]string{"--explain", "--state", "s"}, false, "--state: state: ", ""},
 	} {
-		p := &Program{Name: "sample", Version: "v1.2.3", Includes: "backends: none", Settings: newSample().Settings}
-		var stdout, stderr strings.Builder
-		done, err := p.configure(c.args, &stdout, &stderr)
+		p := &Program{Name: "sample", Version: "v1.2.3", Includes: "backends: none", Example: "sample --state /s", Settings: newSample().Settings}
+		var stdout strings.Builder
+		done, err := p.configure(c.args, &stdout)
 		if done != c.done || (err == nil) != (c.err == "") || err != nil && !strings.HasPrefix(err.Error(), c.err) || !strings.HasPrefix(stdout.String(), c.stdout) {
 			t.Errorf("%q: got %v, %v, %q", c.args, done, err, &stdout)
+		}
+		if c.args != nil && c.args[0] == "--help" && !strings.HasSuffix(stdout.String(), "\nExample:\n  sample --state /s\n") {
+			t.Errorf("--help: got %q", &stdout)
 		}
 		if c.args != nil && c.args[0] == "--version" && !strings.HasSuffix(stdout.String(), ") backends: none\n") {
 			t.Errorf("--version: got %q", &stdout)

@@ -211,8 +211,24 @@ func CheckMode(info fs.FileInfo, mode fs.FileMode) error {
 	return nil
 }
 
+// An UnsafeError says that another user could have written a file or placed a socket.
+type UnsafeError struct{ fact, hint string }
+
+// Error returns the path, the owner, the mode and the reason.
+func (e *UnsafeError) Error() string { return e.fact }
+
+// Advice returns the next step.
+func (e *UnsafeError) Advice() string { return e.hint }
+
 func untrusted(path string, info fs.FileInfo, reason string) error {
-	return fmt.Errorf("%s (owner uid %d, mode %04o) is not safe: %s", path, ownerOf(info), info.Mode().Perm(), reason)
+	what := "file"
+	if info.IsDir() {
+		what = "directory"
+	}
+	return &UnsafeError{
+		fact: fmt.Sprintf("%s (owner uid %d, mode %04o) is not safe: %s", path, ownerOf(info), info.Mode().Perm(), reason),
+		hint: "use a " + what + " that belongs to root or this user, in a place where no other user can write",
+	}
 }
 
 func ours(info fs.FileInfo) bool {
