@@ -166,7 +166,7 @@ func TestAgentManPage(t *testing.T) {
 	check(t, err)
 	help, err := exec.Command(daemon.Program(t, daemon.AgentProgram), "--help").CombinedOutput()
 	check(t, err)
-	flags := regexp.MustCompile(`(?m)^  -([a-z-]+)`).FindAllSubmatch(help, -1)
+	flags := regexp.MustCompile(`(?m)^  --([a-z-]+)`).FindAllSubmatch(help, -1)
 	if len(flags) < 8 {
 		t.Fatalf("%d flags found in %q", len(flags), help)
 	}
