@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -13,30 +14,56 @@ import (
 )
 
 func (a *app) statusCommand() *cobra.Command {
+	var wait time.Duration
+	show := a.askingWithin(a.timeouts.state, func(ctx context.Context, c *client.Client, _ []string) error {
+		status, err := c.Status(ctx)
+		if err != nil {
+			return err
+		}
+		rows := a.machine.statusRows(c.Socket(), status)
+		full := fullStatus{GetStatusReply: status}
+		if brokerThere() {
+			broker, err := a.brokerStatus(ctx, &kubeOptions{})
+			rows = append(rows, brokerRows(broker, err)...)
+			if err == nil {
+				full.Broker = &broker
+			}
+		}
+		return a.show(full, func() error { return table(a.stdout, rows...) })
+	})
 	cmd := &cobra.Command{
 		Use: "status", Short: "show the agent, its devices, your identity to it, and the broker",
 		Example: indent("holdfast status"),
 		Args:    arguments(),
-		RunE: a.askingWithin(a.timeouts.state, func(ctx context.Context, c *client.Client, _ []string) error {
-			status, err := c.Status(ctx)
-			if err != nil {
-				return err
-			}
-			rows := a.machine.statusRows(c.Socket(), status)
-			full := fullStatus{GetStatusReply: status}
-			if brokerThere() {
-				broker, err := a.brokerStatus(ctx, &kubeOptions{})
-				rows = append(rows, brokerRows(broker, err)...)
-				if err == nil {
-					full.Broker = &broker
-				}
-			}
-			return a.show(full, func() error { return table(a.stdout, rows...) })
-		}),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			a.awaitAgent(cmd.Context(), wait)
+			return show(cmd, args)
+		},
 	}
+	cmd.Flags().DurationVar(&wait, "wait", 0, "wait up to this `DURATION`, such as 10s, for an agent that starts")
+	noDefault(cmd, "wait")
 	a.jsonFlag(cmd)
 	return cmd
 }
+
+// awaitAgent waits until an agent answers, at most for limit.
+func (a *app) awaitAgent(ctx context.Context, limit time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	for ctx.Err() == nil {
+		if c, err := a.dialFor(ctx, a.timeouts.state); err == nil {
+			c.Close()
+			return
+		}
+		select {
+		case <-time.After(awaitEvery):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// awaitEvery is the time between two looks for an agent that starts.
+const awaitEvery = 50 * time.Millisecond
 
 func (m machine) statusRows(socket string, s agentwire.GetStatusReply) [][]string {
 	rows := [][]string{

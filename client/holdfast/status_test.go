@@ -3,6 +3,8 @@ package main
 import (
 	"encoding/json"
 	"net"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -56,4 +58,17 @@ func TestStuckAgent(t *testing.T) {
 	if got := usualTimeouts().state; got != 5*time.Second {
 		t.Errorf("people wait %s", got)
 	}
+}
+
+// With --wait the command may be typed before the agent listens, and ends when none comes.
+func TestStatusWaits(t *testing.T) {
+	dir := t.TempDir()
+	check(t, os.Chmod(dir, 0o700))
+	socket := filepath.Join(dir, "agent.sock")
+	ended := make(chan result, 1)
+	go func() { ended <- command{socket: socket}.run("status", "--wait", "30s") }()
+	agent := clienttest.Start(t)
+	check(t, os.Symlink(agent.Socket, socket))
+	(<-ended).want(t, 0, "user mode")
+	command{socket: filepath.Join(dir, "none.sock")}.run("status", "--wait", "1ms").want(t, exitUnreachable, "no agent listens")
 }
