@@ -42,7 +42,7 @@ it is allowed and 4 when it is denied. With --file alone the file is checked for
 mistakes. With --broker the file is a broker's.
 
 ` + fold("Operations: "+words(policy.Operations())+". Of a broker: "+words(policy.BrokerOperations())+".", 80),
-		Example: indent("holdfast policy check --uid alice --key alice --operation sign-tls-client"),
+		Example: indent("holdfast policy check --uid root --key alice --operation sign-tls-client"),
 		Args:    arguments(),
 		PreRunE: func(*cobra.Command, []string) error { return o.check() },
 		RunE:    a.action(func(ctx context.Context, _ []string) error { return a.checkPolicy(ctx, &o) }),
