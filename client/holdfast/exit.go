@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -92,11 +93,46 @@ func (a *app) report(err error) int {
 		return no.code
 	}
 	p := explain(err)
+	if a.asJSON {
+		return a.reportJSON(p)
+	}
 	a.tell("error", p.message)
 	if p.hint != "" {
 		a.tell("hint", p.hint)
 	}
 	return p.code
+}
+
+// jsonError is the JSON form of an error.
+type jsonError struct {
+	Error    string      `json:"error"`
+	Kind     fault.Kind  `json:"kind,omitempty"` // as the agent or the broker named it
+	Hint     string      `json:"hint,omitempty"`
+	Next     *fault.Next `json:"next,omitempty"` // the hint, for programs
+	ExitCode int         `json:"exitCode"`
+}
+
+// reportJSON prints an error on one line of stderr: stdout may hold an answer already.
+func (a *app) reportJSON(p *problem) int {
+	out := jsonError{Error: p.message, Hint: p.hint, ExitCode: p.code}
+	if e, ok := fault.AsError(p.err); ok {
+		out.Kind = e.Kind
+		out.Next = nextOf(e.Next)
+	}
+	e := json.NewEncoder(a.stderr)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(out); err != nil {
+		return exitFailed
+	}
+	return p.code
+}
+
+// nextOf returns a next step, or nil for none.
+func nextOf(next fault.Next) *fault.Next {
+	if next.Do == "" {
+		return nil
+	}
+	return &next
 }
 
 // tell writes text to stderr with its kind on each line: a file with several mistakes

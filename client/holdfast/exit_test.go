@@ -70,7 +70,7 @@ func TestUsage(t *testing.T) {
 		"key create alice bob --purpose tls-client", "key show", "key show ../alice", "key delete", "key adopt alice",
 		"key adopt alice file", "key bind alice", "key bind alice --server a:1", "key list alice", "status now",
 		"certificate request alice", "certificate request alice --subject alice", "certificate request alice --dns ä",
-		"certificate install alice", "certificate show alice --pem --json", "tls connect", "tls connect localhost",
+		"certificate install alice", "tls connect", "tls connect localhost",
 		"tls connect :443", "unlock", "lock Alice", "policy check", "policy check --uid 1", "policy check --uid 1 --operation fly",
 		"policy check --uid 1 --operation list --owner 2", "policy check --uid 4294967295 --operation list", "policy check --uid x",
 		"audit tail -n 0", "completion", "completion ksh", "version 2",

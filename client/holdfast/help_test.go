@@ -141,6 +141,8 @@ func TestNoSecretInArguments(t *testing.T) {
 func TestJSONEverywhere(t *testing.T) {
 	for _, path := range []string{
 		"key list", "key show", "key create", "key adopt", "certificate show", "certificate install", "status", "doctor",
+		"key delete", "lock", "unlock", "enroll kubernetes", "renew", "certificate renew", "piv setup", "piv change-pin", "piv change-puk", "piv unblock",
+		"kubeconfig add", "kubeconfig remove",
 		"piv list", "policy check", "audit tail", "audit verify", "version", "kubeconfig list", "kubeconfig check",
 	} {
 		c, _, err := (&app{}).commands().Find(strings.Fields(path))

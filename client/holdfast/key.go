@@ -97,11 +97,20 @@ in its slot, but the agent no longer uses it.`,
 			if err == nil && k.Place != nil {
 				a.note("slot %s of card %d keeps the key, which other programs may use with the card's PIN, until it is overwritten", k.Place.Slot, k.Place.Card)
 			}
-			return err
+			if err != nil || !a.asJSON {
+				return err
+			}
+			return a.json(deletedKey{args[0]})
 		}),
 	}
 	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
+	a.jsonFlag(cmd)
 	return cmd
+}
+
+// deletedKey is the JSON form of `key delete`.
+type deletedKey struct {
+	Deleted string `json:"deleted"`
 }
 
 // deletion asks whether a key is to be deleted.

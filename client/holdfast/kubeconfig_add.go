@@ -84,6 +84,7 @@ of its own, with nothing else in it.`,
 	complete(cmd, "mode", modes())
 	completeOption(cmd, "key", a.completeKeys)
 	completeOption(cmd, "profile", completing(profileNames).first(&o.kubeOptions))
+	a.jsonFlag(cmd)
 	return cmd
 }
 

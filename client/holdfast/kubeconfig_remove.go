@@ -30,6 +30,7 @@ it: holdfast renew --due needs that one. Name the profile to remove it too.`,
 		return slices.Concat(profileNames(o), ourContexts(o))
 	}).first(&o)
 	o.register(cmd)
+	a.jsonFlag(cmd)
 	return cmd
 }
 
@@ -64,6 +65,12 @@ func what(config *kubeconfig.Config, name string) removal {
 	return r
 }
 
+// removedContexts is the JSON form of `kubeconfig remove`.
+type removedContexts struct {
+	Contexts []string `json:"contexts"`
+	Profile  string   `json:"profile,omitempty"` // when no context uses it any more
+}
+
 func (a *app) removeContext(ctx context.Context, o *kubeOptions, name string) error {
 	config, err := o.load()
 	if err != nil {
@@ -75,15 +82,25 @@ func (a *app) removeContext(ctx context.Context, o *kubeOptions, name string) er
 	if len(r.users) == 0 && !known {
 		return failf("holdfast kubeconfig list shows them", "there is neither a profile %q nor a context of that name that holdfast has added", name)
 	}
+	removed := removedContexts{Contexts: []string{}}
 	for _, user := range r.users {
 		file := config.Users[user].Origin
 		remove := func(data []byte) ([]byte, error) { return edit.Remove(data, user) }
 		if err := editFile(ctx, file, remove); err != nil {
 			return err
 		}
-		fmt.Fprintf(a.stdout, "removed %s from %s\n", printable(user), printable(file))
+		removed.Contexts = append(removed.Contexts, user)
+		if !a.asJSON {
+			fmt.Fprintf(a.stdout, "removed %s from %s\n", printable(user), printable(file))
+		}
 	}
-	return a.dropProfile(o, r, known)
+	if err := a.dropProfile(o, r, known); err != nil || !a.asJSON {
+		return err
+	}
+	if known && !exists(dir, r.profile) {
+		removed.Profile = r.profile
+	}
+	return a.json(removed)
 }
 
 // enrolled reports whether holdfast renew renews the certificate of a profile's
@@ -111,7 +128,9 @@ func (a *app) dropProfile(o *kubeOptions, r removal, known bool) error {
 		if err := profile.Remove(profile.Directory(o.system), r.profile); err != nil {
 			return err
 		}
-		fmt.Fprintf(a.stdout, "removed profile %s\n", r.profile)
+		if !a.asJSON {
+			fmt.Fprintf(a.stdout, "removed profile %s\n", r.profile)
+		}
 		if len(users) > 0 {
 			a.note("these contexts named it, and holdfast did not add them: %s", words(users))
 		}

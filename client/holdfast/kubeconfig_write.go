@@ -52,11 +52,23 @@ func (o *addOptions) writeAll(ctx context.Context, file string, p, known *profil
 	return errors.Join(err, profile.Write(dir, known))
 }
 
+// addedContext is the JSON form of `kubeconfig add`.
+type addedContext struct {
+	Profile    string `json:"profile"`
+	Server     string `json:"server"`
+	Key        string `json:"key"`
+	Context    string `json:"context"`
+	Kubeconfig string `json:"kubeconfig"`
+}
+
 // added prints what was done, and the next step.
 func (a *app) added(ctx context.Context, o *addOptions, file string, p *profile.Profile) error {
 	name := o.name
 	if o.replace {
 		name = o.context
+	}
+	if a.asJSON {
+		return a.json(addedContext{Profile: p.Name, Server: p.Cluster.Server, Key: p.Key, Context: name, Kubeconfig: file})
 	}
 	err := table(a.stdout,
 		[]string{"profile", fmt.Sprintf("%s, in %s", p.Name, profile.Directory(o.system))},

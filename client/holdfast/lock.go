@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"strings"
 
@@ -13,7 +12,7 @@ import (
 )
 
 func (a *app) lockCommand() *cobra.Command {
-	return &cobra.Command{
+	cmd := &cobra.Command{
 		Use: "lock [NAME]", Short: "lock one key, or all of yours, before the time is over",
 		Long: `Locks one key, or all of yours: the agent forgets their PINs, and the next signature
 needs the PIN again. The agent locks keys by itself when their time is over, when
@@ -30,13 +29,20 @@ the screen is locked and when the machine goes to sleep.`,
 			if len(args) == 0 {
 				return a.lockAll(ctx, c)
 			}
-			err := c.Lock(ctx, args[0])
-			if err == nil {
-				fmt.Fprintf(a.stdout, "%s is locked\n", args[0])
+			if err := c.Lock(ctx, args[0]); err != nil {
+				return err
 			}
-			return err
+			return a.say(lockedKeys{[]string{args[0]}}, "%s is locked", args[0])
 		}),
 	}
+	a.jsonFlag(cmd)
+	return cmd
+}
+
+// lockedKeys is the JSON form of `lock`: the keys that it locked, or that were unlocked
+// before.
+type lockedKeys struct {
+	Locked []string `json:"locked"`
 }
 
 // lockAll locks the caller's keys and prints which were unlocked. It also locks them
@@ -46,20 +52,19 @@ func (a *app) lockAll(ctx context.Context, c *client.Client) error {
 	if err := c.Lock(ctx, ""); err != nil {
 		return err
 	}
-	switch open := unlocked(list); {
+	open := unlocked(list)
+	switch {
 	case unknown != nil:
-		fmt.Fprintln(a.stdout, "all of your keys are locked")
+		return a.say(lockedKeys{open}, "all of your keys are locked")
 	case len(open) == 0:
-		fmt.Fprintln(a.stdout, "none of your keys was unlocked")
-	default:
-		fmt.Fprintf(a.stdout, "locked: %s\n", strings.Join(open, ", "))
+		return a.say(lockedKeys{open}, "none of your keys was unlocked")
 	}
-	return nil
+	return a.say(lockedKeys{open}, "locked: %s", strings.Join(open, ", "))
 }
 
 // unlocked returns the names of this user's unlocked keys.
 func unlocked(list []agentwire.Key) []string {
-	var names []string
+	names := []string{}
 	for _, k := range list {
 		if k.UnlockedUntil != nil && int64(k.Owner.UID) == int64(os.Getuid()) {
 			names = append(names, k.Name)

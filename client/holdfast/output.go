@@ -28,6 +28,14 @@ func (a *app) show(v any, print func() error) error {
 	return print()
 }
 
+// say is show for one line of text.
+func (a *app) say(v any, format string, args ...any) error {
+	return a.show(v, func() error {
+		_, err := fmt.Fprintln(a.stdout, printable(fmt.Sprintf(format, args...)))
+		return err
+	})
+}
+
 // json prints v for programs.
 func (a *app) json(v any) error {
 	e := json.NewEncoder(a.stdout)

@@ -33,6 +33,7 @@ the card's few tries; the last one is never spent.`,
 	a.cardFlag(cmd, &o.card)
 	o.old.flag(cmd, "old-pin-fd", "old PIN")
 	o.new.flag(cmd, "pin-fd", "new PIN")
+	a.jsonFlag(cmd)
 	return cmd
 }
 
@@ -53,6 +54,8 @@ wrong old PUK costs one of the card's few tries; the last one is never spent.`,
 	cmd.Flags().BoolVar(&o.generate, "generate-puk", false, "make a random PUK and print it, once")
 	o.old.flag(cmd, "old-puk-fd", "old PUK")
 	o.new.flag(cmd, "puk-fd", "new PUK")
+	a.jsonFlag(cmd)
+	cmd.MarkFlagsMutuallyExclusive("generate-puk", "json") // the PUK is printed by itself
 	return cmd
 }
 
@@ -79,8 +82,13 @@ func (a *app) changeCard(ctx context.Context, c *client.Client, o *changeOptions
 	if err := change(ctx, p); err != nil {
 		return wrongSecret(err, what)
 	}
-	fmt.Fprintf(a.stdout, "card %d has a new %s\n", card.Serial, what)
-	return nil
+	return a.say(changedCard{card.Serial, []string{what}}, "card %d has a new %s", card.Serial, what)
+}
+
+// changedCard is the JSON form of the commands that change a card.
+type changedCard struct {
+	Card    uint32   `json:"card"`
+	Changed []string `json:"changed"`
 }
 
 // present reads the present PIN or PUK of a card. It does not ask for one that has no
@@ -139,6 +147,7 @@ tries; the last one is never spent.`,
 	a.cardFlag(cmd, &o.card)
 	o.old.flag(cmd, "puk-fd", "PUK")
 	o.new.flag(cmd, "pin-fd", "new PIN")
+	a.jsonFlag(cmd)
 	return cmd
 }
 
@@ -161,6 +170,5 @@ func (a *app) unblock(ctx context.Context, c *client.Client, o *changeOptions) e
 	if err := c.UnblockCard(ctx, p); err != nil {
 		return wrongSecret(err, "PUK")
 	}
-	fmt.Fprintf(a.stdout, "card %d has a new PIN\n", card.Serial)
-	return nil
+	return a.say(changedCard{card.Serial, []string{"PIN"}}, "card %d has a new PIN", card.Serial)
 }

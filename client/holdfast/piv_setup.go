@@ -47,6 +47,8 @@ has a line for each, in the order of the help text of this command.`,
 	o.oldManagement.flag(cmd, "old-management-key-fd", "old management key, in hex,")
 	o.pin.flag(cmd, "pin-fd", "new PIN")
 	o.puk.flag(cmd, "puk-fd", "new PUK")
+	a.jsonFlag(cmd)
+	cmd.MarkFlagsMutuallyExclusive("generate-puk", "json") // the PUK is printed by itself
 	return cmd
 }
 
@@ -76,7 +78,9 @@ func (a *app) setUp(ctx context.Context, c *client.Client, o *setUpOptions) erro
 	if err != nil {
 		return wrongSecret(err, "PIN")
 	}
-	fmt.Fprintf(a.stdout, "card %d has a new PIN, PUK and management key\n", card.Serial)
+	if err := a.say(changedCard{card.Serial, []string{"PIN", "PUK", "management key"}}, "card %d has a new PIN, PUK and management key", card.Serial); err != nil {
+		return err
+	}
 	a.note("next: holdfast key create NAME --backend piv --purpose tls-client makes a key on it")
 	return nil
 }

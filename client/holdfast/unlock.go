@@ -2,7 +2,7 @@ package main
 
 import (
 	"context"
-	"fmt"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -38,17 +38,24 @@ session's desktop or terminal.`,
 	cmd.Flags().IntVar(&o.seconds, "seconds", 0, "for how many `SECONDS`, at most 3600 (default 900)")
 	cmd.Flags().BoolVar(&o.pinentry, "pinentry", false, "let the agent ask for the PIN, although there is a terminal")
 	o.source.flag(cmd, "pin-fd", "PIN")
+	a.jsonFlag(cmd)
 	return cmd
+}
+
+// unlockedKey is the JSON form of `unlock`.
+type unlockedKey struct {
+	Name          string    `json:"name"`
+	UnlockedUntil time.Time `json:"unlockedUntil"`
 }
 
 // unlock gets the PIN of a key from the user, or lets the agent do so.
 func (a *app) unlock(ctx context.Context, c *client.Client, o *unlockOptions, name string) error {
 	unlock := func(pin []byte) error {
 		reply, err := c.Unlock(ctx, agentwire.UnlockKeyParameters{Name: name, PIN: pin, Seconds: o.seconds})
-		if err == nil {
-			fmt.Fprintf(a.stdout, "%s is unlocked until %s\n", name, when(reply.UnlockedUntil))
+		if err != nil {
+			return err
 		}
-		return err
+		return a.say(unlockedKey{name, reply.UnlockedUntil}, "%s is unlocked until %s", name, when(reply.UnlockedUntil))
 	}
 	k, err := c.GetKey(ctx, name)
 	switch {
