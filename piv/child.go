@@ -155,7 +155,7 @@ func (c *child) stop(moment time.Duration) {
 func (c *child) dead() bool { return c.why() != nil }
 
 // call sends r and waits for the reply. It kills the child when limit expires first;
-// a duration received from shorten replaces the rest of limit. It wipes r's secrets
+// a duration received from shorten replaces the rest of limit if that is longer. It wipes r's secrets
 // once r is sent. Errors are of type *deathError.
 func (c *child) call(r *wire.Request, limit time.Duration, shorten <-chan time.Duration) (*wire.Reply, error) {
 	replies, err := c.send(r, limit)
@@ -163,7 +163,7 @@ func (c *child) call(r *wire.Request, limit time.Duration, shorten <-chan time.D
 		c.kill(errEnded)
 		return nil, &deathError{c.why()}
 	}
-	timer := time.NewTimer(limit)
+	end, timer := time.Now().Add(limit), time.NewTimer(limit)
 	defer timer.Stop()
 	for late := errLate; ; {
 		select {
@@ -174,7 +174,7 @@ func (c *child) call(r *wire.Request, limit time.Duration, shorten <-chan time.D
 			return reply, nil
 		case left := <-shorten:
 			shorten = nil
-			timer.Reset(left)
+			timer.Reset(min(left, time.Until(end)))
 			if left == 0 {
 				late = errAbandoned
 			}

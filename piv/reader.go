@@ -38,7 +38,7 @@ func (s *scanner) identify(r *reader) {
 		r.after()
 		k := newKeeper(s.config)
 		defer k.close()
-		reply, _, err := k.do(s.ctx, wire.Request{Op: wire.Identify, Reader: r.name}, callOptions{limit: limit})
+		reply, _, err := k.do(s.ctx, wire.Request{Op: wire.Identify, Reader: r.name, Wait: waitWithin(limit)}, callOptions{limit: limit})
 		if err == nil && reply.Error != nil {
 			err = reply.Error.Keys()
 		}

@@ -42,7 +42,10 @@ func newWorker(c Config, reader string) *worker {
 // ask sends r for the card with the serial number. Errors, also the child's own ones,
 // are of type [fault.Error].
 func (w *worker) ask(ctx context.Context, serial uint32, r wire.Request, p callOptions) (*wire.Reply, *child, error) {
-	r.Reader, r.Serial = w.reader, serial
+	r.Reader, r.Serial, r.Wait = w.reader, serial, waitWithin(min(p.limit, w.config.limits.operation))
+	if !p.touch { // then it is longer
+		p.grace += r.Wait
+	}
 	reply, c, err := w.do(ctx, r, p)
 	if died(err) && p.repeat && ctx.Err() == nil {
 		reply, c, err = w.do(ctx, r, p)
@@ -52,6 +55,10 @@ func (w *worker) ask(ctx context.Context, serial uint32, r wire.Request, p callO
 	}
 	return reply, c, err
 }
+
+// waitWithin is how long a request with a limit waits for another program's transaction.
+// The rest of the limit is for the card.
+func waitWithin(limit time.Duration) time.Duration { return limit * 3 / 5 }
 
 // died reports whether a child ended by itself, or was killed for a malformed message.
 func died(err error) bool { return errors.Is(err, errEnded) || errors.Is(err, errMalformed) }

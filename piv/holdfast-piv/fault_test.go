@@ -209,8 +209,8 @@ func TestPCSCD(t *testing.T) {
 	k.signs()
 }
 
-// TestSCDaemon has gpg's card daemon hold the reader, as far as its name goes.
-func TestSCDaemon(t *testing.T) {
+// TestNamedSCDaemon has gpg's card daemon hold the reader, as far as its name goes.
+func TestNamedSCDaemon(t *testing.T) {
 	t.Parallel()
 	d := setUp(t, pivcard.Options{})
 	d.rig.Hold(t, d.rig.ReaderOf(d.card), true)

@@ -50,8 +50,8 @@ func TestIdle(t *testing.T) {
 		t.Error("the card is let go at once")
 	}
 	d.released()
-	if took := time.Since(began); took < time.Second || pace.Over(t, took, 4*time.Second) {
-		t.Errorf("the card was let go after %v, want 2 s", took)
+	if took := time.Since(began); took < 100*time.Millisecond || pace.Over(t, took, 2*time.Second) {
+		t.Errorf("the card was let go after %v, want 200 ms", took)
 	}
 	if d.card.Verified() {
 		t.Error("the next program would find the PIN proved")

@@ -11,9 +11,9 @@ import (
 	"holdfast/piv/wire"
 )
 
-// idle is how long the connection stays open after the last request: another request
-// often follows, and other programs need the card too.
-const idle = 2 * time.Second
+// idle is how long the transaction lasts after the last request: another request often
+// follows at once, and other programs wait.
+const idle = 200 * time.Millisecond
 
 // A service answers requests. One goroutine reads them and answers those that need no
 // card; another one works with the card. Neither waits for the other, so that the end

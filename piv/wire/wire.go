@@ -69,7 +69,7 @@ type Request struct {
 	Until         time.Time `json:"until,omitzero"`
 
 	Known []Reader      `json:"known,omitempty"` // with Readers
-	Wait  time.Duration `json:"wait,omitempty"`  // with Readers: the longest; nanoseconds
+	Wait  time.Duration `json:"wait,omitempty"`  // the longest, in nanoseconds: with Readers for a change, else for another program's transaction to end
 }
 
 // Wipe clears the request's secrets.

@@ -7,7 +7,7 @@ import (
 
 // Hold opens the card in a reader as another program would that keeps it:
 // shared, as gpg's scdaemon does with pcsc-shared, or exclusively, as without
-// it. No other program then gets the card, until release. It needs a card in the
+// it: no other program then gets the card, until release. It needs a card in the
 // reader.
 func (r *Rig) Hold(tb TB, reader string, exclusive bool) (release func()) {
 	tb.Helper()

@@ -43,6 +43,9 @@ func (c *Card) selectApplet(cmd command) ([]byte, status) {
 		if len(cmd.data) < 5 || !bytes.HasPrefix(a.aid, cmd.data) {
 			continue
 		}
+		if !bytes.Equal(a.aid, pivAID) && c.OnlyPIV {
+			break
+		}
 		if bytes.Equal(a.aid, pivAID) && c.NotPIV {
 			break
 		}

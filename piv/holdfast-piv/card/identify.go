@@ -4,9 +4,9 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"time"
 
 	"holdfast/internal/fault"
-	"holdfast/piv/holdfast-piv/pcsc"
 	"holdfast/piv/wire"
 )
 
@@ -16,24 +16,27 @@ var (
 	otpAID = []byte{0xa0, 0x00, 0x00, 0x05, 0x27, 0x20, 0x01, 0x01}
 )
 
-// identify reads the serial number and the firmware of any card in the reader. It does
-// not use piv-go, which would hold the reader of a card of another kind.
-func identify(reader string, reply *wire.Reply) error {
-	c, err := pcsc.Connect(reader)
+// identify reads the serial number and the firmware of any card in the reader.
+func (s *Session) identify(reader string, wait time.Duration, reply *wire.Reply) error {
+	c, err := s.acquire(reader, wait)
 	if err != nil {
-		return Fault(reader, err)
+		return named(reader, err)
 	}
 	defer c.Close()
 	version, serial, err := identity(c)
 	if err != nil {
-		err = notPIV(reader, err)
-		if _, named := fault.AsError(err); named {
-			return err
-		}
-		return Fault(reader, err)
+		return named(reader, notPIV(reader, err))
 	}
 	reply.Serial, reply.Firmware = serial, fmt.Sprintf("%d.%d.%d", version[0], version[1], version[2])
 	return nil
+}
+
+// named translates err with the reader's name, unless it is a fault already.
+func named(reader string, err error) error {
+	if _, ok := fault.AsError(err); ok {
+		return err
+	}
+	return Fault(reader, err)
 }
 
 // identity asks for version and serial number. Before version 5 the OTP

@@ -31,6 +31,7 @@ var managementSizes = map[byte]int{alg3DES: 24, algAES128: 16, algAES192: 24, al
 // (NIST SP 800-73-4, part 2, appendix A.1). A wrong one is a statusError, or
 // errManagement, and costs nothing.
 func (s *Session) authenticate(key []byte) error {
+	s.presented = true
 	algorithm, err := s.managementAlgorithm()
 	if err != nil {
 		return err

@@ -14,6 +14,7 @@ import (
 	"cmp"
 	"fmt"
 	"log/slog"
+	"time"
 
 	"github.com/go-piv/piv-go/v2/piv"
 
@@ -29,6 +30,8 @@ type Session struct {
 	vault *vault.Vault
 	log   *slog.Logger
 
+	connecting *connecting // nil while no attempt to connect is in progress
+
 	reader   string
 	known    []pcsc.Reader // as of the last connection
 	yk       *piv.YubiKey  // nil while no connection is open
@@ -37,7 +40,8 @@ type Session struct {
 	serial   uint32
 
 	// Of this connection:
-	presented bool              // a PIN or PUK was sent
+	opened    time.Time         //
+	presented bool              // a PIN, PUK or management key was sent
 	verified  bool              // and the card has accepted the PIN
 	counted   bool              // the tries left were read, and no other program has spent any since
 	proven    map[string][]byte // compared public keys, by slot
@@ -51,8 +55,8 @@ type Session struct {
 // of errors, which hold no secrets, to log.
 func New(v *vault.Vault, log *slog.Logger) *Session { return &Session{vault: v, log: log} }
 
-// Broken reports that the process should end after its reply: piv-go holds a reader
-// that it cannot release, or has panicked.
+// Broken reports that the process should end after its reply: piv-go holds a connection
+// to pcscd that it cannot release, or has panicked.
 func (s *Session) Broken() bool { return s.broken }
 
 // operations are the operations on an open card with the requested serial number.
@@ -93,8 +97,9 @@ func (s *Session) run(r *wire.Request, reply *wire.Reply) (err error) {
 			err = &fault.Error{Kind: fault.DeviceFailed, Message: fmt.Sprintf("the card's answer is malformed: %v", p)}
 		}
 	}()
+	wait := cmp.Or(r.Wait, usualWait)
 	if r.Op == wire.Identify {
-		return identify(r.Reader, reply)
+		return s.identify(r.Reader, wait, reply)
 	}
 	do := operations[r.Op]
 	if do == nil {
@@ -103,11 +108,15 @@ func (s *Session) run(r *wire.Request, reply *wire.Reply) (err error) {
 	if err := wellFormed(r); err != nil {
 		return err
 	}
-	if err := s.open(r.Reader, r.Serial); err != nil {
+	if err := s.open(r.Reader, r.Serial, wait); err != nil {
 		return err
 	}
 	return do(s, r, reply)
 }
+
+// usualWait is how long a request without a time of its own waits for another program's
+// transaction.
+const usualWait = 3 * time.Second
 
 // wellFormed rejects a PIN or PUK that no card can have. A longer one would otherwise
 // be cut to the card's size.
@@ -125,12 +134,13 @@ func wellFormed(r *wire.Request) error {
 
 // open connects to the card in the reader, unless it is connected already, and checks
 // that it is the card with the serial number.
-func (s *Session) open(reader string, serial uint32) error {
+func (s *Session) open(reader string, serial uint32, wait time.Duration) error {
+	s.yield()
 	if s.yk != nil && s.reader != reader {
 		s.Release()
 	}
 	if s.yk == nil {
-		if err := s.connect(reader); err != nil {
+		if err := s.connect(reader, wait); err != nil {
 			return err
 		}
 	}
@@ -148,8 +158,9 @@ func (s *Session) open(reader string, serial uint32) error {
 var managementAID = []byte{0xa0, 0x00, 0x00, 0x05, 0x27, 0x47, 0x11, 0x17}
 
 // Release closes the connection, so that other programs can use the card. First it
-// makes the card forget the PIN, which would stay verified for them, by selecting
-// another application or else by a reset.
+// makes the card forget the PIN and the management key, which would stay proved for them,
+// by selecting another application or else by a reset. Until that is done, the
+// transaction keeps their commands out.
 func (s *Session) Release() {
 	if s.yk == nil {
 		return
@@ -166,6 +177,7 @@ func (s *Session) Release() {
 func (s *Session) drop() {
 	if s.yk != nil {
 		_ = s.yk.Close() // the card may be gone
+		s.raw.Close()
 	}
 	s.yk, s.raw, s.serial, s.proven = nil, nil, 0, nil
 	s.presented, s.verified, s.counted = false, false, false

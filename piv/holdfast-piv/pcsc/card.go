@@ -1,7 +1,11 @@
 package pcsc
 
+// #cgo LDFLAGS: -Wl,--wrap=SCardConnect
 // #include <stdlib.h>
 // #include <winscard.h>
+//
+// void holdfast_lend(SCARDHANDLE card);
+// LONG __real_SCardConnect(SCARDCONTEXT, LPCSTR, DWORD, DWORD, LPSCARDHANDLE, LPDWORD);
 //
 // static const SCARD_IO_REQUEST *pci(DWORD protocol) {
 //	return protocol == SCARD_PROTOCOL_T0 ? SCARD_PCI_T0 : SCARD_PCI_T1;
@@ -14,56 +18,72 @@ import (
 	"unsafe"
 )
 
-// A Card is a connection to the card in one reader. It is not safe for
-// concurrent use.
+// A Card is a connection to the card in one reader, with a transaction: until it is
+// closed, other programs can connect to the card, and their commands wait. It is not
+// safe for concurrent use.
 type Card struct {
-	session  *session // nil when the connection is borrowed
+	session  *session
 	handle   C.SCARDHANDLE
 	protocol C.DWORD
 }
 
-// Connect opens the card in the reader for this program alone.
+// maxResets bounds the resets of the card by other programs that one Connect survives.
+const maxResets = 10
+
+// Connect opens the card in the reader, which other programs may have open, and begins a
+// transaction. While another program is in a transaction, Connect waits, without limit;
+// nothing cancels that wait but the end of the process.
 func Connect(reader string) (*Card, error) {
 	s, err := establish()
 	if err != nil {
 		return nil, err
 	}
+	c := &Card{session: s}
+	for range maxResets {
+		if err = c.connect(reader); err != nil {
+			break
+		}
+		if err = check(C.SCardBeginTransaction(c.handle)); err == nil {
+			return c, nil
+		}
+		C.SCardDisconnect(c.handle, C.SCARD_LEAVE_CARD)
+		if !errors.Is(err, ResetCard) { // by another program, since the connection was made
+			break
+		}
+	}
+	s.release()
+	return nil, err
+}
+
+func (c *Card) connect(reader string) error {
 	name := C.CString(reader)
 	defer C.free(unsafe.Pointer(name))
-	c := &Card{session: s}
-	err = check(C.SCardConnect(s.handle, name, C.SCARD_SHARE_EXCLUSIVE,
+	return check(C.__real_SCardConnect(c.session.handle, name, C.SCARD_SHARE_SHARED,
 		C.SCARD_PROTOCOL_T0|C.SCARD_PROTOCOL_T1, &c.handle, &c.protocol))
-	if err != nil {
-		s.release()
-		return nil, err
+}
+
+// Lend makes this connection the one that piv-go gets when open calls piv.Open. piv-go's
+// transaction is then a part of this one, and piv-go's Close ends both. Only one Lend may
+// be in progress in the process.
+func (c *Card) Lend(open func() error) error {
+	if c.protocol != C.SCARD_PROTOCOL_T1 { // piv-go speaks no other one
+		return ProtoMismatch
 	}
-	return c, nil
+	C.holdfast_lend(c.handle)
+	defer C.holdfast_lend(0)
+	return open()
 }
 
-// Borrow returns a connection that other code in this process has opened with protocol
-// T=1, by its SCARDHANDLE. That code closes it.
-func Borrow(handle int64) *Card {
-	return &Card{handle: C.SCARDHANDLE(handle), protocol: C.SCARD_PROTOCOL_T1}
-}
-
-// Close ends the connection and leaves the card as it is. It leaves a borrowed
-// connection open.
+// Close ends the connection and leaves the card as it is.
 func (c *Card) Close() {
-	if c.session == nil {
-		return
-	}
-	C.SCardDisconnect(c.handle, C.SCARD_LEAVE_CARD)
+	C.SCardDisconnect(c.handle, C.SCARD_LEAVE_CARD) // piv-go may have done so
 	c.session.release()
 }
 
-// Reset ends the connection, also a borrowed one, and resets the card, which forgets
-// verified secrets.
+// Reset resets the card, which forgets verified secrets, and then ends the transaction:
+// no other program's command comes before the reset.
 func (c *Card) Reset() error {
-	err := check(C.SCardDisconnect(c.handle, C.SCARD_RESET_CARD))
-	if c.session != nil {
-		c.session.release()
-	}
-	return err
+	return check(C.SCardEndTransaction(c.handle, C.SCARD_RESET_CARD))
 }
 
 // State returns nil when the connection can be used, or the [Code] of what happened to

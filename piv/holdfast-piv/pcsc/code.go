@@ -16,6 +16,7 @@ const (
 	Timeout            Code = 0x8010000a
 	SharingViolation   Code = 0x8010000b
 	NoSmartcard        Code = 0x8010000c
+	ProtoMismatch      Code = 0x8010000f
 	CommError          Code = 0x80100013
 	NotTransacted      Code = 0x80100016 // the card was removed during a command, or its driver failed
 	ReaderUnavailable  Code = 0x80100017

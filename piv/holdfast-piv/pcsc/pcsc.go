@@ -4,6 +4,9 @@
 // Start at [Watch] for readers and at [Connect] for a card. Every buffer and every loop
 // has a bound, and a malformed answer is an error, never a panic.
 //
+// A connection is shared with other programs, and holds a transaction for as long as it
+// lasts. piv-go works on the same connection: see [Card.Lend].
+//
 // It does not protect against a card or a driver that never answers: such a call
 // hangs, and only the end of the process ends it.
 package pcsc

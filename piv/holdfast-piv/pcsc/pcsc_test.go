@@ -19,7 +19,7 @@ func TestPCSC(t *testing.T) {
 	rig.Insert(card)
 	t.Run("transmit", func(t *testing.T) { testTransmit(t, rig, card) })
 	t.Run("bounds", func(t *testing.T) { testBounds(t, rig, card) })
-	t.Run("exclusive", func(t *testing.T) { testExclusive(t, rig, card) })
+	t.Run("shared", func(t *testing.T) { testShared(t, rig, card) })
 	t.Run("reset", func(t *testing.T) { testReset(t, rig, card) })
 	t.Run("removed", func(t *testing.T) { testRemoved(t, rig, card) })
 	t.Run("no pcscd", func(t *testing.T) { testStopped(t, rig) })
@@ -78,14 +78,6 @@ func testTransmit(t *testing.T, rig *pivcard.Rig, card *pivcard.Card) {
 	if err := c.State(); err != nil {
 		t.Error(err)
 	}
-	lent := Borrow(int64(c.handle))
-	if _, status, err := lent.Transmit(selectPIV); err != nil || status != 0x9000 {
-		t.Errorf("%04x, %v", status, err)
-	}
-	lent.Close()
-	if err := c.State(); err != nil {
-		t.Errorf("the borrower has closed it: %v", err)
-	}
 }
 
 func testBounds(t *testing.T, rig *pivcard.Rig, card *pivcard.Card) {
@@ -114,15 +106,40 @@ func testBounds(t *testing.T, rig *pivcard.Rig, card *pivcard.Card) {
 	}
 }
 
-func testExclusive(t *testing.T, rig *pivcard.Rig, card *pivcard.Card) {
+// testShared has another program connected, first idle and then in a transaction, which
+// is waited for, and then alone with the card.
+func testShared(t *testing.T, rig *pivcard.Rig, card *pivcard.Card) {
+	reader := rig.ReaderOf(card)
+	release := rig.Hold(t, reader, false)
 	c := connect(t, rig, card)
-	if _, err := Connect(rig.ReaderOf(card)); !errors.Is(err, SharingViolation) {
-		t.Errorf("a second connection: %v", err)
-	}
 	if now, err := Readers(); err != nil || !now[0].InUse {
 		t.Errorf("%+v, %v", now, err)
 	}
 	c.Close()
+	release()
+	release = rig.Lock(t, reader)
+	connected := make(chan error)
+	go func() {
+		c, err := Connect(reader)
+		if err == nil {
+			c.Close()
+		}
+		connected <- err
+	}()
+	select {
+	case err := <-connected:
+		t.Errorf("another program's transaction is cut: %v", err)
+	case <-time.After(300 * time.Millisecond):
+	}
+	release()
+	if err := <-connected; err != nil {
+		t.Error(err)
+	}
+	release = rig.Hold(t, reader, true)
+	if _, err := Connect(reader); !errors.Is(err, SharingViolation) {
+		t.Errorf("another program has the card for itself: %v", err)
+	}
+	release()
 	if now, err := Readers(); err != nil || now[0].InUse {
 		t.Errorf("%+v, %v", now, err)
 	}
