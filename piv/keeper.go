@@ -20,6 +20,7 @@ type keeper struct {
 	mu        sync.Mutex // guards the fields below
 	now       *child     // nil before the first
 	failed    int        // children in a row that ended before they answered a request
+	hung      bool       // a child was killed during its last request, and no other has reached the card since
 	notBefore time.Time  // when the next child may be started
 	touch     time.Time  // until when the card may wait for the touch of an abandoned request; zero when it does not
 	closed    bool
@@ -52,7 +53,7 @@ func (k *keeper) do(ctx context.Context, r wire.Request, p callOptions) (*wire.R
 	done, shorten := make(chan struct{}), make(chan time.Duration, 1)
 	go func() {
 		reply, err = c.call(&r, p.limit, shorten)
-		k.note(c, err)
+		reply = k.note(c, reply, err)
 		if k.onOutcome != nil {
 			k.onOutcome(reply, err)
 		}
@@ -120,17 +121,26 @@ func (k *keeper) backOff() {
 	}
 }
 
-// note counts the children that end on their own. A child that was killed because a
-// card hangs does not count.
-func (k *keeper) note(c *child, err error) {
+// note counts the children that end on their own, and returns the reply. A child that
+// was killed because a card hangs does not count. To the next child, that one is another
+// program in the middle of its work, and note corrects this.
+func (k *keeper) note(c *child, reply *wire.Reply, err error) *wire.Reply {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	switch {
 	case err == nil, errors.Is(err, errLate), errors.Is(err, errAbandoned):
 		k.failed, k.notBefore = 0, time.Time{}
+		busy := err == nil && reply.Error != nil && reply.Error.Kind == fault.Busy && !reply.Error.Shut
+		k.hung = err != nil || k.hung && busy
+		if k.hung && busy {
+			e := *reply.Error
+			e.Kind, e.Message, e.Hint, e.Next, e.RetryAfterMS = fault.DeviceWedged, "the card does not answer", hintHangs, fault.Next{}, 0
+			return &wire.Reply{ID: reply.ID, Error: &e}
+		}
 	case k.now == c:
 		k.backOff()
 	}
+	return reply
 }
 
 // lock makes the child forget the PIN that it keeps for slot, or for all slots when

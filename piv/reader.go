@@ -106,6 +106,8 @@ func pauseAfter(r *reader) time.Duration {
 func faultOf(r *reader, err error) *fault.Error {
 	e, ok := fault.AsError(err)
 	switch {
+	case ok && e.Kind == fault.Busy && r.fault != nil && r.fault.Kind == fault.DeviceWedged:
+		return r.fault // the card is busy with the command of the child that was killed
 	case !ok:
 		return &fault.Error{Kind: fault.DeviceFailed, Message: "the card in the reader " + quoted(r.name) + " cannot be read", Err: err}
 	case e.Kind == fault.Deadline:
