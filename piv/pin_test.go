@@ -293,3 +293,34 @@ func (s *realSequence) leaves(k int, m keys.Material) {
 	_ = s.b.Unlock(ctx, m, []byte(wrongPIN), time.Now().Add(time.Hour))
 	s.left = max(s.left-1, 1)
 }
+
+// TestStatusCountsTries: a success, a change and an unblock end what the status said of the
+// tries left before.
+func TestStatusCountsTries(t *testing.T) {
+	_, b, cards := start(t, 1)
+	m := create(t, b, keys.OnCard{PINPolicy: keys.PolicyOnce})
+	wrong := func() error { return b.Unlock(soon(t), m, []byte(wrongPIN), time.Now().Add(time.Hour)) }
+	want := func(step string, state keys.State, tries int) {
+		t.Helper()
+		s := b.Status(soon(t)).Units[0]
+		if s.State != state || s.TriesLeft == nil || *s.TriesLeft != tries {
+			t.Errorf("%s: state %s with %v tries left, want %s with %d", step, s.State, s.TriesLeft, state, tries)
+		}
+	}
+	wantError(t, "wrong", wrong(), fault.PINRequired)
+	want("a wrong PIN", keys.StateReady, 2)
+	unlock(t, b, m)
+	want("the right one", keys.StateReady, 3)
+	cards[0].SetPINLeft(1)
+	wantError(t, "the last try", wrong(), fault.PINBlocked)
+	want("one try left", keys.StateLocked, 1)
+	if err := b.Unblock(soon(t), 1, []byte(rightPUK), []byte(rightPIN)); err != nil {
+		t.Fatal(err)
+	}
+	want("unblocked", keys.StateReady, 3)
+	wantError(t, "wrong", wrong(), fault.PINRequired)
+	if err := b.ChangePIN(soon(t), 1, []byte(rightPIN), []byte(wrongPIN)); err != nil {
+		t.Fatal(err)
+	}
+	want("changed", keys.StateReady, 3)
+}

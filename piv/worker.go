@@ -71,6 +71,11 @@ func (w *worker) observe(reply *wire.Reply, err error) {
 		w.learn(nil, nil)
 	case err == nil && reply.Error != nil:
 		w.learn(reply.Error.Tries, reply.Error.Keys())
+	case err == nil:
+		if reply.Recounted {
+			w.recount(reply.Tries)
+		}
+		w.learn(reply.Tries, nil)
 	default:
 		w.learn(nil, asKeys(err))
 	}
@@ -95,6 +100,13 @@ func (w *worker) learn(tries *int, err error) {
 		w.since = time.Now()
 	}
 	w.state, w.fault = state, e
+}
+
+// recount replaces the number of tries left, which may be unknown.
+func (w *worker) recount(tries *int) {
+	w.health.Lock()
+	defer w.health.Unlock()
+	w.tries = tries
 }
 
 // usable reports whether the key is unlocked now, by the wall clock: the monotonic

@@ -123,6 +123,51 @@ func TestWrongPIN(t *testing.T) {
 	}
 }
 
+// TestTriesContradict: of what a card says of the tries left, the lowest number counts.
+func TestTriesContradict(t *testing.T) {
+	t.Parallel()
+	d := setUp(t, pivcard.Options{})
+	k := d.key("9a", keys.ES256, 0, keys.PolicyOnce, keys.PolicyNever)
+	d.card.ClaimPINLeft(3)
+	d.card.SetPINLeft(1)
+	e := d.fails(k.unlocking("666666"), fault.PINBlocked)
+	if e.Tries == nil || *e.Tries != 1 || !e.Unsent {
+		t.Errorf("%+v, want the last try to be left alone", e)
+	}
+	if tries := d.must(d.on(wire.Slot)).Tries; tries == nil || *tries != 1 {
+		t.Errorf("%v tries are left, want 1", tries)
+	}
+	d.sent(0)
+	d.card.SetPINLeft(3)
+	d.must(k.unlocking(ownPIN))
+}
+
+// TestTriesAfterSuccess: the reply to a PIN that the card has accepted or replaced says how
+// many tries are left.
+func TestTriesAfterSuccess(t *testing.T) {
+	for _, f := range []pivcard.Firmware{{5, 2, 4}, {5, 4, 3}} {
+		t.Run(f.String(), func(t *testing.T) {
+			t.Parallel()
+			d := setUp(t, pivcard.Options{Firmware: f})
+			k := d.key("9a", keys.ES256, 0, keys.PolicyOnce, keys.PolicyNever)
+			change, unblock := d.on(wire.ChangePIN), d.on(wire.Unblock)
+			change.Old, change.New = []byte(ownPIN), []byte("271828")
+			unblock.Old, unblock.New = []byte(ownPUK), []byte(ownPIN)
+			for _, r := range []wire.Request{k.unlocking(ownPIN), change, unblock} {
+				left := 2
+				if r.Op == wire.Unblock {
+					left = 0
+				}
+				d.card.SetPINLeft(left)
+				reply := d.must(r)
+				if want := 3; !reply.Recounted || reply.Tries != nil && *reply.Tries != want || reply.Tries == nil && f.AtLeast(pivcard.Firmware{5, 3, 0}) {
+					t.Errorf("%s: %+v, want %d tries left", r.Op, reply, want)
+				}
+			}
+		})
+	}
+}
+
 // TestChangedElsewhere has another program change the PIN behind the child's back:
 // the child tries the one that it has a single time.
 func TestChangedElsewhere(t *testing.T) {

@@ -93,7 +93,8 @@ type Reply struct {
 	Attestation [][]byte       `json:"attestation,omitempty"` // the slot's certificate, then f9's; DER; absent when the card cannot attest
 	Signature   []byte         `json:"signature,omitempty"`   // ECDSA as ASN.1 DER
 	Attester    []byte         `json:"attester,omitempty"`    // with Inspect: f9's certificate, DER; absent when the card cannot attest
-	Tries       *int           `json:"tries,omitempty"`       // with Slot: PIN tries left, if known
+	Tries       *int           `json:"tries,omitempty"`       // with Slot and Recounted: PIN tries left, if known
+	Recounted   bool           `json:"recounted,omitempty"`   // the card has accepted or replaced the PIN: Tries, also an unknown number, replaces the last one
 }
 
 // Reader is one reader as pcscd reports it.

@@ -1,5 +1,7 @@
 package pivcard
 
+import "cmp"
+
 // Tags of GET METADATA (Yubico's extensions).
 const (
 	metaAlgorithm = 0x01
@@ -30,7 +32,7 @@ func (c *Card) metadata(cmd command) ([]byte, status) {
 
 func (s *secret) metadata() []byte {
 	return join(tlv(metaAlgorithm, []byte{0xff}), tlv(metaDefault, flag(s.isDefault())),
-		tlv(metaTries, []byte{byte(s.tries), byte(s.left)}))
+		tlv(metaTries, []byte{byte(s.tries), byte(cmp.Or(s.claimed, s.left))}))
 }
 
 func (k managementKey) metadata() []byte {

@@ -11,6 +11,7 @@ type secret struct {
 	value       [pinSize]byte
 	factory     [pinSize]byte
 	left, tries int
+	claimed     int // tries left by the metadata; 0 where they are honest
 }
 
 func newSecret(value, factory string) secret {

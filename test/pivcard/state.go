@@ -8,6 +8,13 @@ func (c *Card) SetPINLeft(n int) { c.setLeft(&c.pin, n) }
 // SetPUKLeft sets how many wrong PUKs the card still takes: 0 blocks it.
 func (c *Card) SetPUKLeft(n int) { c.setLeft(&c.puk, n) }
 
+// ClaimPINLeft makes the PIN's metadata say that so many tries are left, whatever is so.
+func (c *Card) ClaimPINLeft(n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.pin.claimed = n
+}
+
 func (c *Card) setLeft(s *secret, n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -55,6 +55,8 @@ func (s *Session) replace(ins, proved, target byte, old, new []byte) error {
 	if err != nil {
 		return s.refused(proved, err)
 	}
+	delete(s.refusals, proved)
+	delete(s.refusals, target)
 	if target == refPIN {
 		s.vault.Lock("")
 	}

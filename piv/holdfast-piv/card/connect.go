@@ -33,6 +33,7 @@ func (s *Session) connect(reader string, wait time.Duration) error {
 		return notPIV(reader, err)
 	}
 	s.raw, s.firmware, s.proven, s.opened = raw, s.yk.Version(), map[string][]byte{}, time.Now()
+	s.refusals = map[byte]int{}
 	if s.serial, err = s.yk.Serial(); err != nil {
 		s.drop()
 		return notPIV(reader, err)

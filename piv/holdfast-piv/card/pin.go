@@ -62,6 +62,7 @@ func (s *Session) login(pin []byte) error {
 		return s.refused(refPIN, err)
 	}
 	s.verified, s.counted = true, true
+	delete(s.refusals, refPIN)
 	return nil
 }
 
@@ -84,6 +85,7 @@ func (s *Session) refused(ref byte, err error) error {
 	if ref == refPIN {
 		s.vault.Lock("")
 	}
+	s.refusals[ref] = tries
 	return s.wrong(ref, tries)
 }
 
@@ -131,17 +133,41 @@ func (s *Session) spare(ref byte) error {
 	return e
 }
 
-// tries returns how many tries are left, or nil when the card does not report it:
-// before firmware 5.3 it does not report the PUK's, nor the PIN's while the PIN is
-// verified, when all are left.
+// tries returns how many tries are left, or nil when the card does not report it: before
+// firmware 5.3 it does not report the PUK's, nor the PIN's while the PIN is verified, when
+// all are left. Where the card contradicts itself, the lowest number counts.
 func (s *Session) tries(ref byte) (*int, error) {
+	var left *int
+	if last, ok := s.refusals[ref]; ok {
+		left = &last
+	}
 	if s.since(5, 3, 0) {
 		m, err := metadataOf(s.raw, ref)
-		return m.tries, err
+		if err != nil {
+			return nil, err
+		}
+		left = least(left, m.tries)
 	}
-	if ref != refPIN {
-		return nil, nil
+	if ref != refPIN || s.verified { // firmware 5.3.1 forgets the PIN when it is asked
+		return left, nil
 	}
+	asked, err := s.askTries()
+	if _, odd := statusOf(err); odd && left != nil {
+		err = nil
+	}
+	return least(left, asked), err
+}
+
+func least(a, b *int) *int {
+	if a == nil || b != nil && *b < *a {
+		return b
+	}
+	return a
+}
+
+// askTries returns how many tries of the PIN are left by an empty VERIFY, or nil when the
+// PIN is verified.
+func (s *Session) askTries() (*int, error) {
 	_, err := send(s.raw, insVerify, 0, refPIN, nil)
 	status, ok := statusOf(err)
 	tries := int(status & 0xf)

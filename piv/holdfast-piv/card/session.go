@@ -45,6 +45,7 @@ type Session struct {
 	verified  bool              // and the card has accepted the PIN
 	counted   bool              // the tries left were read, and no other program has spent any since
 	proven    map[string][]byte // compared public keys, by slot
+	refusals  map[byte]int      // tries left after the last refusal, by reference
 
 	sent   bool   // a PIN or PUK of the current request has reached the card
 	left   string // the slot in which the current request has made a key; "" when it has made none
@@ -111,7 +112,14 @@ func (s *Session) run(r *wire.Request, reply *wire.Reply) (err error) {
 	if err := s.open(r.Reader, r.Serial, wait); err != nil {
 		return err
 	}
-	return do(s, r, reply)
+	if err := do(s, r, reply); err != nil {
+		return err
+	}
+	if s.sent && r.Op != wire.Sign && r.Op != wire.ChangePUK {
+		reply.Recounted = true
+		reply.Tries, _ = s.tries(refPIN) // unknown after an error: the request has succeeded
+	}
+	return nil
 }
 
 // usualWait is how long a request without a time of its own waits for another program's
@@ -179,7 +187,7 @@ func (s *Session) drop() {
 		_ = s.yk.Close() // the card may be gone
 		s.raw.Close()
 	}
-	s.yk, s.raw, s.serial, s.proven = nil, nil, 0, nil
+	s.yk, s.raw, s.serial, s.proven, s.refusals = nil, nil, 0, nil, nil
 	s.presented, s.verified, s.counted = false, false, false
 }
 
