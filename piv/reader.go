@@ -110,6 +110,8 @@ func faultOf(r *reader, err error) *fault.Error {
 		return r.fault // the card is busy with the command of the child that was killed
 	case !ok:
 		return &fault.Error{Kind: fault.DeviceFailed, Message: "the card in the reader " + quoted(r.name) + " cannot be read", Err: err}
+	case stateOf(e) == "": // the card rejects what every PIV card does
+		return &fault.Error{Kind: fault.DeviceFailed, Message: e.Message, Hint: e.Hint, Next: e.Next, Err: err}
 	case e.Kind == fault.Deadline:
 		return &fault.Error{Kind: fault.DeviceWedged, Message: "the card in the reader " + quoted(r.name) + " does not answer", Hint: hintHangs, Err: err}
 	}

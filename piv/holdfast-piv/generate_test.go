@@ -192,6 +192,31 @@ func certificateFor(t *testing.T, public []byte) []byte {
 	return der
 }
 
+// TestGenerateRefused: a card that refuses a slot says so, works on, and what became of the
+// key in the slot is known.
+func TestGenerateRefused(t *testing.T) {
+	t.Parallel()
+	d := setUp(t, pivcard.Options{})
+	k := d.key("9a", keys.ES256, 0, keys.PolicyNever, keys.PolicyNever)
+	r := k.on(wire.Generate)
+	r.Algorithm, r.Overwrite, r.ManagementKey = "ES256", true, ownManage
+	for status, want := range map[uint16]string{0x6a80: "rejects the data", 0x6a82: "no such slot", 0x6a86: "does not know this slot", 0x6985: "present state", 0x6a99: "6a99"} {
+		d.card.Order(pivcard.Status(status).At(pivcard.Generate))
+		if e := d.fails(r, fault.Unsupported); !strings.Contains(e.Message, want) || e.Hint == "" || strings.Contains(e.Message, "gone") {
+			t.Errorf("%04x: %+v", status, e)
+		}
+		k.signs()
+	}
+	d.card.Order(pivcard.StatusAfter(0x6581).At(pivcard.Generate))
+	if e := d.fails(r, fault.DeviceFailed); !strings.Contains(e.Message, "a new key is in slot 9a") || e.Next.Do != fault.Adopt {
+		t.Errorf("the key was made: %+v", e)
+	}
+	d.card.Order(pivcard.Erased(0x9a).At(pivcard.Generate))
+	if e := d.fails(r, fault.DeviceFailed); !strings.Contains(e.Message, "the key that was in slot 9a of card 10000001 is gone") {
+		t.Errorf("the key is gone: %+v", e)
+	}
+}
+
 func TestCertificate(t *testing.T) {
 	t.Parallel()
 	d := fresh(t, pivcard.Firmware{})
@@ -221,7 +246,7 @@ func TestCertificate(t *testing.T) {
 	}
 	d.card.Order(pivcard.Status(0x6a84).At(pivcard.PutData))
 	r.PIN = []byte(ownPIN)
-	if e := d.fails(r, fault.DeviceFailed); !strings.Contains(e.Message, "room") {
+	if e := d.fails(r, fault.Unsupported); !strings.Contains(e.Message, "room") {
 		t.Errorf("%+v", e)
 	}
 	r.PIN, r.Certificate = []byte(ownPIN), r.Certificate[:100]

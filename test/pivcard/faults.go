@@ -110,6 +110,21 @@ func Endless() Fault {
 	})
 }
 
+// StatusAfter answers with a status word after the card has done what it was told.
+func StatusAfter(word uint16) Fault {
+	return fault(func(o *occasion) ([]byte, bool) { o.run(); return status(word).bytes(), true })
+}
+
+// Erased removes the key in a slot and answers 6581, a failure of the memory.
+func Erased(slot byte) Fault {
+	return fault(func(o *occasion) ([]byte, bool) {
+		o.card.mu.Lock()
+		defer o.card.mu.Unlock()
+		delete(o.card.keys, slot)
+		return status(0x6581).bytes(), true
+	})
+}
+
 // WrongSignature lets the card sign something else than it was given, at the
 // next GENERAL AUTHENTICATE.
 func WrongSignature() Fault {

@@ -102,25 +102,3 @@ func readerFault(reader string, code pcsc.Code, err error) error {
 	}
 	return e
 }
-
-// answered is the fault of an unexpected status word.
-func answered(status uint16) error {
-	e := &fault.Error{Kind: fault.DeviceFailed, Message: statusError(status).Error()}
-	if status == statusNoSpace {
-		e.Message, e.Hint = "there is no room on the card", "remove certificates or objects that are not needed"
-	}
-	return e
-}
-
-// Status words (NIST SP 800-73-4 part 2, section 5.6).
-const (
-	statusSecurity      = 0x6982 // PIN, touch or management key is missing
-	statusBlocked       = 0x6983
-	statusConditions    = 0x6985 // conditions of use not satisfied
-	statusWrongData     = 0x6a80
-	statusNotFound      = 0x6a82
-	statusNoSpace       = 0x6a84
-	statusNoReference   = 0x6a88
-	statusNoInstruction = 0x6d00
-	statusNoClass       = 0x6e00
-)

@@ -3,13 +3,17 @@ package card
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/go-piv/piv-go/v2/piv"
 
 	"holdfast/internal/fault"
+	"holdfast/internal/keys"
 	"holdfast/piv/holdfast-piv/pcsc"
+	"holdfast/piv/wire"
 )
 
 // TestPIVGo holds piv-go to what is read out of its errors.
@@ -44,6 +48,39 @@ func TestFault(t *testing.T) {
 	}
 	if e, _ := fault.AsError(Fault("r", errors.New("odd"))); e.Kind != fault.DeviceFailed {
 		t.Errorf("%+v", e)
+	}
+}
+
+// TestRefused: a card that refuses a command works.
+func TestRefused(t *testing.T) {
+	for status, want := range map[uint16]fault.Kind{
+		0x6700: fault.Unsupported, 0x6982: fault.Unsupported, 0x6983: fault.PINBlocked, 0x6985: fault.Unsupported, 0x6a80: fault.Unsupported, 0x6a81: fault.Unsupported,
+		0x6a82: fault.Unsupported, 0x6a84: fault.Unsupported, 0x6a86: fault.Unsupported, 0x6a88: fault.Unsupported, 0x6b00: fault.Unsupported, 0x6d00: fault.Unsupported,
+		0x6e00: fault.Unsupported, 0x6581: fault.DeviceFailed, 0x6f00: fault.DeviceFailed, 0x6400: fault.DeviceFailed,
+	} {
+		if e, _ := fault.AsError(answered(status)); e.Kind != want || e.Advice() == "" {
+			t.Errorf("%04x: %+v, want %s", status, e, want)
+		}
+	}
+}
+
+// TestLateAnswer: a card of another maker reports a touch that did not come by any status.
+func TestLateAnswer(t *testing.T) {
+	s := &Session{log: slog.New(slog.DiscardHandler), serial: 7}
+	for _, test := range []struct {
+		policy keys.Policy
+		status uint16
+		after  time.Duration
+		want   fault.Kind
+	}{
+		{keys.PolicyAlways, 0x6985, 6 * time.Second, fault.TouchTimeout}, {keys.PolicyCached, 0x6f00, 15 * time.Second, fault.TouchTimeout},
+		{keys.PolicyAlways, 0x6985, time.Second, fault.Unsupported}, {keys.PolicyNever, 0x6985, 6 * time.Second, fault.Unsupported},
+		{keys.PolicyAlways, 0x6982, time.Second, fault.TouchTimeout},
+	} {
+		err := s.unsigned(&wire.Request{Slot: "9a", TouchPolicy: test.policy}, test.status, test.after)
+		if fault.KindOf(err) != test.want {
+			t.Errorf("%04x after %v with touch %s: %v, want %s", test.status, test.after, test.policy, err, test.want)
+		}
 	}
 }
 

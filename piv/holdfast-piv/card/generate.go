@@ -34,10 +34,14 @@ func (s *Session) generate(r *wire.Request, reply *wire.Reply) error {
 		return err
 	}
 	defer clear(management)
+	var before *keys.CardSlot
+	if r.Overwrite {
+		before, _ = s.key(slot) // one of an unknown kind may be overwritten, too
+	}
 	delete(s.proven, r.Slot)
 	public, err := s.yk.GenerateKey(management, slot, options)
 	if err != nil {
-		return err
+		return s.ungenerated(slot, before, err)
 	}
 	s.left = r.Slot
 	if err := s.made(slot, public, reply); err != nil {
@@ -45,6 +49,29 @@ func (s *Session) generate(r *wire.Request, reply *wire.Reply) error {
 	}
 	s.left = ""
 	return nil
+}
+
+// ungenerated adds to the error of a key that was not made what has become of the slot: the
+// card may have removed the previous key, or made the new one.
+func (s *Session) ungenerated(slot piv.Slot, before *keys.CardSlot, err error) error {
+	now, unread := s.key(slot)
+	if unread != nil || sameSlot(before, now) {
+		return err
+	}
+	if now != nil {
+		s.left = slot.String()
+		return err
+	}
+	e := *wire.FromError(s.fault(err))
+	e.Message += fmt.Sprintf("; the key that was in slot %v of card %d is gone", slot, s.serial)
+	return &e
+}
+
+func sameSlot(a, b *keys.CardSlot) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return bytes.Equal(a.Public, b.Public)
 }
 
 // options checks that the firmware supports the request.

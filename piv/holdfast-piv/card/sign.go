@@ -90,11 +90,12 @@ func (s *Session) present(r *wire.Request) error {
 const briefly = 5 * time.Second
 
 // unsigned is the fault of a signature that the card refused. The PIN was proved, so
-// the missing condition is a touch.
+// the missing condition is a touch. Cards of other makers report a touch that did not come
+// with other status words, as late.
 func (s *Session) unsigned(r *wire.Request, status uint16, waited time.Duration) error {
 	touch := r.TouchPolicy == keys.PolicyAlways || r.TouchPolicy == keys.PolicyCached
 	switch {
-	case status == statusSecurity && (touch || waited > briefly):
+	case touch && waited > briefly, status == statusSecurity && (touch || waited > briefly):
 		return &fault.Error{Kind: fault.TouchTimeout, Message: fmt.Sprintf("card %d was not touched", s.serial), Hint: "try again, and touch the card while it blinks"}
 	case status == statusSecurity:
 		s.verified = false
