@@ -2,9 +2,11 @@ package main
 
 import (
 	"context"
+	"crypto/ed25519"
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -123,6 +125,33 @@ func TestPrintable(t *testing.T) {
 	got := command{socket: agent.Socket}.run("status")
 	if strings.ContainsAny(got.stderr, "\x1b\x07") {
 		t.Errorf("got %q, with control characters", got.stderr)
+	}
+}
+
+// TestForgedRows: text of a card's certificate, its reader or a device begins no row of a
+// table.
+func TestForgedRows(t *testing.T) {
+	const forged = "alice\nstate   ready\r\x1b[2Kslots   all empty\u2028\tx"
+	public, _, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	certificate := clienttest.NewCA(t).IssueFor(forged, public)
+	var b strings.Builder
+	err = printCard(&b, agentwire.Card{
+		Serial: 7, Reader: forged, State: "failed", Reason: forged, Hint: forged, Notes: []agentwire.Notice{{Message: forged, Hint: forged}},
+		Slots: []agentwire.CardSlot{{Slot: "9a", Key: forged, Algorithm: forged, Certificate: certificate}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(b.String()) {
+		if name, _, _ := strings.Cut(line, " "); !slices.Contains([]string{"card", "reader", "state", "hint", "note", "SLOT", "9a", ""}, name) {
+			t.Errorf("a forged row: %q", line)
+		}
+	}
+	if strings.ContainsAny(b.String(), "\x1b\r\u2028") {
+		t.Errorf("got %q", b.String())
 	}
 }
 

@@ -169,7 +169,7 @@ func contents(s agentwire.CardSlot) string {
 		parts[0] += " that belongs to another user of the agent"
 	}
 	if len(s.Certificate) > 0 {
-		parts = append(parts, "a certificate for "+printable(slotCertificate(s)))
+		parts = append(parts, "a certificate for "+oneLine(slotCertificate(s)))
 	}
 	return strings.Join(parts, " and ")
 }

@@ -98,6 +98,6 @@ func (a *app) noteApproval(ctx context.Context, p *profile.Profile) {
 	}
 	leaf, err := x509.ParseCertificate(key.Info().Chain[0])
 	if err == nil && !profile.Node(leaf.Subject.CommonName) {
-		a.note("no cluster approves the certificates of %s by itself, as it does for nodes: use mode proxy, or --signer-name of a signer that has an approver", printable(leaf.Subject.CommonName))
+		a.note("no cluster approves the certificates of %s by itself, as it does for nodes: use mode proxy, or --signer-name of a signer that has an approver", oneLine(leaf.Subject.CommonName))
 	}
 }

@@ -91,7 +91,7 @@ func (a *app) removeContext(ctx context.Context, o *kubeOptions, name string) er
 		}
 		removed.Contexts = append(removed.Contexts, user)
 		if !a.asJSON {
-			fmt.Fprintf(a.stdout, "removed %s from %s\n", printable(user), printable(file))
+			fmt.Fprintf(a.stdout, "removed %s from %s\n", oneLine(user), oneLine(file))
 		}
 	}
 	if err := a.dropProfile(o, r, known); err != nil || !a.asJSON {

@@ -44,53 +44,34 @@ func (a *app) json(v any) error {
 	return e.Encode(v)
 }
 
-// table prints rows in aligned columns. Cells may hold text of other parties, so they
-// are made printable.
-//
-// A cell of several lines continues in its own column, and an empty cell keeps its width.
+// table prints rows in aligned columns. Cells may hold text of other parties, so each is
+// made fit for one line.
 func table(w io.Writer, rows ...[]string) error {
-	var lines [][]string
 	widths := map[int]int{}
 	for _, row := range rows {
-		for _, line := range cellLines(row) {
-			lines = append(lines, line)
-			for i, cell := range line[:max(len(line)-1, 0)] {
-				widths[i] = max(widths[i], utf8.RuneCountInString(cell))
-			}
+		for i, cell := range row[:max(len(row)-1, 0)] {
+			widths[i] = max(widths[i], utf8.RuneCountInString(oneLine(cell)))
 		}
 	}
-	for _, line := range lines {
-		var b strings.Builder
-		for i, cell := range line {
-			b.WriteString(cell)
-			if i < len(line)-1 {
-				b.WriteString(strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell)+2))
-			}
+	for _, row := range rows {
+		var line strings.Builder
+		for i, cell := range row {
+			fmt.Fprintf(&line, "%-*s  ", widths[i], oneLine(cell))
 		}
-		if _, err := fmt.Fprintln(w, strings.TrimRight(b.String(), " ")); err != nil {
+		if _, err := fmt.Fprintln(w, strings.TrimRight(line.String(), " ")); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// cellLines returns the lines of a row, each with all of its cells.
-func cellLines(row []string) [][]string {
-	lines := [][]string{make([]string, len(row))}
-	for i, cell := range row {
-		for n, text := range strings.Split(printable(cell), "\n") {
-			if n == len(lines) {
-				lines = append(lines, make([]string, len(row)))
-			}
-			lines[n][i] = text
-		}
-	}
-	return lines
-}
-
 // printable makes text from elsewhere fit for a terminal; it may have several
 // lines.
 func printable(s string) string { return clean.Lines(s) }
+
+// oneLine makes text from elsewhere fit for a part of a line: a newline in it is shown as
+// \n, and begins no line that could be taken for the tool's.
+func oneLine(s string) string { return clean.Line(strings.ReplaceAll(s, "\n", `\n`)) }
 
 // fold breaks text into lines of at most width bytes, where words are shorter.
 func fold(text string, width int) string {

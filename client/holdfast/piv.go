@@ -57,7 +57,7 @@ func (a *app) completeCards(cmd *cobra.Command, _ []string, _ string) ([]string,
 	var serials []string
 	for _, card := range cards {
 		if card.Serial != 0 {
-			serials = append(serials, fmt.Sprintf("%d\t%s", card.Serial, printable(card.Reader)))
+			serials = append(serials, fmt.Sprintf("%d\t%s", card.Serial, oneLine(card.Reader)))
 		}
 	}
 	return serials, cobra.ShellCompDirectiveNoFileComp

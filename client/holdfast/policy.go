@@ -139,7 +139,7 @@ func (a *app) checkPolicy(ctx context.Context, o *checkOptions) error {
 			return err
 		}
 		return a.show(policySummary{o.file, p.Rules()}, func() error {
-			_, err := fmt.Fprintf(a.stdout, "%s: valid, %s\n", printable(o.file), plural(p.Rules(), "rule", "rules"))
+			_, err := fmt.Fprintf(a.stdout, "%s: valid, %s\n", oneLine(o.file), plural(p.Rules(), "rule", "rules"))
 			return err
 		})
 	case o.file != "":
