@@ -458,6 +458,30 @@ func TestPurposesWithoutVerbAreRefused(t *testing.T) {
 	}
 }
 
+// TestNoPINForAKeySetAside: a device that gave a wrong signature gets no PIN.
+func TestNoPINForAKeySetAside(t *testing.T) {
+	r := newRig(t)
+	r.create("alice", keys.TLSClient, func(p *agentwire.CreateKeyParameters) { p.PIN = []byte("right-pin") })
+	unlock := func(pin string) error {
+		return r.call(agentwire.UnlockKey, agentwire.UnlockKeyParameters{Name: "alice", PIN: []byte(pin)}, &agentwire.UnlockKeyReply{})
+	}
+	if err := unlock("right-pin"); err != nil {
+		t.Fatal(err)
+	}
+	r.memory.SignWrong(true)
+	_, err := r.signClient("alice")
+	wantKind(t, err, fault.KeyMismatch)
+	for _, pin := range []string{"right-pin", "wrong-pin", ""} {
+		wantKind(t, unlock(pin), fault.KeyMismatch)
+	}
+	if err := r.agent.Reload(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if err := unlock("right-pin"); err != nil {
+		t.Errorf("after the reload: %v", err)
+	}
+}
+
 func TestPINIsTriedTwiceAnHour(t *testing.T) {
 	r := newRig(t)
 	r.create("alice", keys.TLSClient, func(p *agentwire.CreateKeyParameters) { p.PIN = []byte("right-pin") })

@@ -75,10 +75,15 @@ func (r *request) usable(rec store.Record, scheme string) (keys.Scheme, error) {
 	if scheme != string(s) {
 		return "", &fault.Error{Kind: fault.BadRequest, Message: fmt.Sprintf("the key signs %s and nothing else", s)}
 	}
+	return s, r.sound(rec)
+}
+
+// sound rejects a key that is set aside: its device gets neither a digest nor a PIN.
+func (r *request) sound(rec store.Record) error {
 	if flaw := r.agent.faults.of(idOf(rec)); flaw != "" {
-		return "", &fault.Error{Kind: fault.KeyMismatch, Message: flaw, Hint: "check the device, then reload the agent"}
+		return &fault.Error{Kind: fault.KeyMismatch, Message: flaw, Hint: "check the device, then reload the agent"}
 	}
-	return s, nil
+	return nil
 }
 
 // still asks the policy once more when the caller's turn has come: the policy may have

@@ -24,6 +24,9 @@ func (r *request) unlockKey(ctx context.Context, p *agentwire.UnlockKeyParameter
 	}
 	lasts, err := r.agent.unlockTime(p.Seconds)
 	if err == nil {
+		err = r.sound(rec)
+	}
+	if err == nil {
 		err = checkUnlock(rec, p.PIN)
 	}
 	if err != nil {

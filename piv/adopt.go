@@ -51,6 +51,9 @@ func (p *PIV) adopted(c card, t keys.Template, ref reference, reply *wire.Reply,
 		return keys.Material{}, err
 	}
 	if err := k.proven(p.config.Roots); err != nil {
+		if !allowImported && len(k.Attestation) != 2 {
+			return keys.Material{}, unprovenAdopted(k.Serial)
+		}
 		if !allowImported {
 			return keys.Material{}, err
 		}

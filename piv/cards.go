@@ -106,10 +106,11 @@ func (p *PIV) inspect(ctx context.Context, c card) keys.Card {
 	if e := spent(c.serial, found.PINTries, found.PUKTries); e != nil {
 		found.State, found.Reason, found.Hint, found.Next = keys.StateLocked, e.Message, e.Hint, e.Next
 	}
-	attests := p.attests(c, reply.Attester) == nil
+	unproven := p.attests(c, reply.Attester)
+	attests := unproven == nil
 	found.Attests = &attests
 	c.worker.learn(found.PINTries, nil)
-	return noted(found)
+	return noteProof(noted(found), unproven)
 }
 
 // inspecting returns the options of a request that reads each slot and its

@@ -86,7 +86,9 @@ func (p *PIV) prepare(ctx context.Context, c card, t keys.Template, request *wir
 // are trusted.
 func (p *PIV) attests(c card, f9 []byte) error {
 	if len(f9) == 0 {
-		return unproven(c.serial)
+		e := unproven(c.serial)
+		e.Message = fmt.Sprintf("card %d has no attestation key", c.serial)
+		return e
 	}
 	return attestation.VerifyAttester(f9, p.config.Roots)
 }

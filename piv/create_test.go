@@ -184,7 +184,7 @@ func TestAdopt(t *testing.T) {
 	other := keys.Material{Backend: "piv", Public: publicOf(t, private.Public())}
 	foreign := bytes.Replace(reencode(t, b, m, other.Public), []byte("Slot: 9a"), []byte("Slot: 83"), 1)
 	_, err = b.Import(soon(t), adopting(rightPIN), foreign, false)
-	wantError(t, "a key that was put into the card", err, fault.Unsupported, "prove")
+	wantError(t, "a key that was put into the card", err, fault.Unsupported, "prove", "--allow-imported")
 	m, err = b.Import(soon(t), adopting(rightPIN), foreign, true)
 	if err != nil || !m.Imported || m.Card.Attested || m.Card.Slot != "83" {
 		t.Fatalf("allowed: got %+v, %v, want it imported", m, err)

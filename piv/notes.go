@@ -49,11 +49,16 @@ func noted(c keys.Card) keys.Card {
 		add("2 tries of the PIN are left, the last of which is never spent", "enter it with care: the right one gives all tries back")
 	}
 	notePUK(c, add)
-	if c.Attests != nil && !*c.Attests {
-		add("the card cannot prove that it made its keys", "name its root with piv-roots, or make keys with --allow-unattested")
-	}
 	for _, w := range attestation.Warnings(c.Firmware, "") {
 		add(w.Message, w.Hint)
+	}
+	return c
+}
+
+// noteProof adds a note for a card that does not prove which keys it made, with the reason.
+func noteProof(c keys.Card, why error) keys.Card {
+	if e, ok := fault.AsError(why); ok {
+		c.Notes = append(c.Notes, keys.CardNote{Message: "the card cannot prove that it made its keys: " + e.Message, Hint: e.Hint, Next: e.Next})
 	}
 	return c
 }

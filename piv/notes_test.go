@@ -27,7 +27,6 @@ func TestNotes(t *testing.T) {
 		"one of the factory":     {keys.Card{PUKTries: tries(3), DefaultPUK: &yes, DefaultPIN: &no}, []string{"the PUK is the factory default"}},
 		"two of the factory":     {keys.Card{PUKTries: tries(3), DefaultPUK: &yes, DefaultPIN: &yes}, []string{"the PIN and PUK are the factory defaults"}},
 		"all of the factory":     {keys.Card{PUKTries: tries(3), DefaultPIN: &yes, DefaultPUK: &yes, DefaultManagement: &yes}, []string{"the PIN, PUK and management key are the factory defaults"}},
-		"no proof":               {keys.Card{PUKTries: tries(3), Attests: &no}, []string{"cannot prove"}},
 		"in use":                 {keys.Card{State: keys.StateBusy, Reason: "the reader is in use by another program"}, nil},
 		"in use by scdaemon":     {keys.Card{State: keys.StateBusy, Reason: "the reader is in use by scdaemon", Next: fault.Next{Do: fault.ShareCard}}, []string{"in use by scdaemon"}},
 		"failed, notes are moot": {keys.Card{State: keys.StateFailed, PUKTries: tries(0)}, nil},
@@ -69,5 +68,17 @@ func TestSpent(t *testing.T) {
 		if e != nil && (!strings.Contains(e.Message, test.says) || !strings.Contains(e.Advice(), test.hint)) {
 			t.Errorf("%q, %q, want %q, %q", e.Message, e.Advice(), test.says, test.hint)
 		}
+	}
+}
+
+// TestNoteProof: a root is named with piv-roots only where a card has an attestation key.
+func TestNoteProof(t *testing.T) {
+	p := new(PIV)
+	c := noteProof(keys.Card{}, p.attests(card{serial: 7}, nil))
+	if len(c.Notes) != 1 || strings.Contains(c.Notes[0].Hint, "piv-roots") || !strings.Contains(c.Notes[0].Hint, "--allow-unattested") {
+		t.Errorf("got %+v", c.Notes)
+	}
+	if c = noteProof(keys.Card{}, nil); len(c.Notes) != 0 {
+		t.Errorf("got %+v", c.Notes)
 	}
 }

@@ -46,7 +46,16 @@ func (k *key) proven(roots attestation.Roots) error {
 	return k.attested(roots)
 }
 
-func unproven(serial uint32) error {
+// unproven is the error for a card without a statement about its keys, to the caller that
+// makes one.
+func unproven(serial uint32) *fault.Error {
 	return &fault.Error{Kind: fault.Unsupported, Message: fmt.Sprintf("card %d does not prove that it made the key", serial),
 		Hint: "take the key as it is with --allow-unattested, or use a YubiKey with firmware 4.3 or newer"}
+}
+
+// unprovenAdopted is the same to a caller that adopts one.
+func unprovenAdopted(serial uint32) *fault.Error {
+	e := unproven(serial)
+	e.Hint = "adopt the key as one that may exist elsewhere, too, with --allow-imported"
+	return e
 }

@@ -217,6 +217,25 @@ func TestGenerateRefused(t *testing.T) {
 	}
 }
 
+// TestMalformedAttestation: a statement that is no certificate proves nothing, and is no
+// failure of the card.
+func TestMalformedAttestation(t *testing.T) {
+	for name, flaw := range map[string]pivcard.Fault{"no certificate": pivcard.Answer([]byte{0x30, 0x03, 1, 2, 3, 0x90, 0}), "empty": pivcard.Answer([]byte{0x90, 0})} {
+		for _, f := range []pivcard.Firmware{{5, 2, 4}, {5, 4, 3}} {
+			t.Run(name+" "+f.String(), func(t *testing.T) {
+				t.Parallel()
+				d := setUp(t, pivcard.Options{Firmware: f})
+				d.card.Order(flaw.At(pivcard.Attest).Lasting())
+				k := d.key("9a", keys.ES256, 0, keys.PolicyNever, keys.PolicyNever)
+				if len(k.reply.Attestation) != 0 {
+					t.Errorf("%d certificates attest the key", len(k.reply.Attestation))
+				}
+				k.signs()
+			})
+		}
+	}
+}
+
 func TestCertificate(t *testing.T) {
 	t.Parallel()
 	d := fresh(t, pivcard.Firmware{})

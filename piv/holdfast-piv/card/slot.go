@@ -159,11 +159,8 @@ func (s *Session) attested(slot piv.Slot, found *keys.CardSlot) (crypto.PublicKe
 		return nil, nil
 	}
 	certificate, err := s.yk.Attest(slot)
-	if _, answered := statusOf(err); answered || errors.Is(err, piv.ErrNotFound) {
-		return nil, nil
-	}
 	if err != nil {
-		return nil, err
+		return nil, s.unlessUnproven(err)
 	}
 	generated := true
 	found.Generated = &generated
@@ -201,10 +198,16 @@ func (s *Session) attestation(slot piv.Slot) ([][]byte, error) {
 			return [][]byte{of.Raw, by.Raw}, nil
 		}
 	}
-	if _, answered := statusOf(err); answered || errors.Is(err, piv.ErrNotFound) {
-		return nil, nil
+	return nil, s.unlessUnproven(err)
+}
+
+// unlessUnproven returns the error of an attestation only when the connection has failed. A
+// card that refuses to attest, or sends what is no certificate, proves nothing.
+func (s *Session) unlessUnproven(err error) error {
+	if _, failed := codeOf(err); failed || s.raw.State() != nil {
+		return err
 	}
-	return nil, err
+	return nil
 }
 
 // prove checks, once on each connection, that the key in the slot has this
