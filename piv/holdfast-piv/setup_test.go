@@ -71,6 +71,47 @@ func TestSetUp(t *testing.T) {
 	}
 }
 
+// TestSetUpWithoutFlag: a card of another maker stores the management key behind its PIN,
+// and not the flag by which ykman knows of it.
+func TestSetUpWithoutFlag(t *testing.T) {
+	t.Parallel()
+	d := setUp(t, pivcard.Options{PIN: "123456", Lacks: []uint32{0x5fff00}})
+	again := d.settingUp()
+	again.Old, again.OldPUK = []byte(ownPIN), []byte(ownPUK)
+	for _, setUp := range []wire.Request{d.settingUp(), again} {
+		d.must(setUp)
+		r := d.generating("9a")
+		r.Overwrite = true
+		d.must(r)
+	}
+	if left := d.card.PUKLeft(); left != 3 {
+		t.Errorf("%d tries of the PUK are left, want 3", left)
+	}
+}
+
+// TestSetUpUndone: a card that cannot store its management key, or refuses a new one, is as
+// before: no key stays on it that is not in force.
+func TestSetUpUndone(t *testing.T) {
+	for name, flaw := range map[string]pivcard.Fault{
+		"not stored":       pivcard.Status(0x6a82).At(pivcard.PutData),
+		"stored otherwise": pivcard.Answer([]byte{0x53, 2, 1, 2, 0x90, 0}).At(pivcard.GetData).Nth(3),
+		"not switched":     pivcard.Status(0x6a80).At(pivcard.SetManagementKey),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := fresh(t, pivcard.Firmware{})
+			d.card.Order(flaw)
+			d.fails(d.settingUp(), fault.Unsupported)
+			if d.card.Object(0x5fc109) != nil || d.card.Object(0x5fff00) != nil {
+				t.Errorf("the card keeps %x", d.card.Object(0x5fc109))
+			}
+			d.card.Mend()
+			d.must(d.settingUp())
+			d.isSetUp()
+		})
+	}
+}
+
 func TestSetUpOfAnOwnersCard(t *testing.T) {
 	t.Parallel()
 	d := setUp(t, pivcard.Options{})

@@ -55,6 +55,7 @@ type Options struct {
 	Maker        *Authority    // signs the attestation certificate; a new one when nil
 	NotPIV       bool          // SELECT of the PIV application fails, 6A82
 	OnlyPIV      bool          // SELECT of any other application fails, 6A82
+	Lacks        []uint32      // data objects that the card does not store: PUT DATA fails, 6A82
 	PIN, PUK     string        // 123456 and 12345678 when empty
 	Manage       []byte        // the management key; the factory's when nil, AES when of 16 or 32 bytes
 	TouchTimeout time.Duration // how long the card waits for a touch; 15 s when 0

@@ -71,6 +71,8 @@ func (c *Card) putData(cmd command) ([]byte, status) {
 	}
 	wrapper, value, _, err := next(rest)
 	switch {
+	case slices.Contains(c.Lacks, tag):
+		return nil, notFound
 	case err != nil || wrapper != 0x53 || tag == objectDiscovery:
 		return nil, wrongData
 	case len(value) > maxObject:

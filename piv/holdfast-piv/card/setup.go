@@ -30,10 +30,11 @@ func (s *Session) setUp(r *wire.Request, _ *wire.Reply) error {
 	if err != nil {
 		return err
 	}
-	if err := s.rotate(r.ManagementKey); err != nil {
+	mine, err := s.rotate(r.ManagementKey, admin)
+	if err != nil {
 		return err
 	}
-	_, err = s.current(refPUK, r.OldPUK, r.PUK, begun, func(old []byte) error {
+	_, err = s.current(refPUK, r.OldPUK, r.PUK, begun || mine, func(old []byte) error {
 		return s.toNew(refPUK, old, r.PUK)
 	})
 	if err != nil || bytes.Equal(pin, r.PIN) {
@@ -91,26 +92,26 @@ func (s *Session) likely(ref byte, new []byte, begun bool) ([][]byte, error) {
 	return nil, &fault.Error{Kind: fault.PINRequired, Message: fmt.Sprintf("card %d has a %s of its own", s.serial, names[ref]), Hint: "give its present one"}
 }
 
-// rotate gives the card a new random management key, which the card stores. The PIN
-// has been proved.
-func (s *Session) rotate(given []byte) error {
+// rotate gives the card a new random management key, which the card stores, and reports
+// whether it stored the last one, too. The PIN has been proved.
+func (s *Session) rotate(given, admin []byte) (mine bool, err error) {
 	printed, err := get(s.raw, objectPrinted)
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer clear(printed)
 	if _, err := only(printed, tagProtected); len(printed) > 0 && err != nil {
-		return &fault.Error{Kind: fault.Unsupported, Message: fmt.Sprintf("card %d holds printed information, where a management key would be stored", s.serial), Hint: "remove it if it is not needed: ykman piv objects"}
+		return false, &fault.Error{Kind: fault.Unsupported, Message: fmt.Sprintf("card %d holds printed information, where a management key would be stored", s.serial), Hint: "remove it if it is not needed: ykman piv objects"}
 	}
 	kept := parseProtected(printed)
 	defer wipe(kept)
 	old, mine, err := s.inForce(given, kept)
 	if err != nil {
-		return err
+		return false, err
 	}
 	algorithm, err := s.managementAlgorithm()
 	if err != nil {
-		return err
+		return false, err
 	}
 	if managementSizes[algorithm] != newKeySize {
 		algorithm = algAES192
@@ -123,7 +124,13 @@ func (s *Session) rotate(given []byte) error {
 		before = append(tlv(tagProtectedKey, old), tlv(tagProtectedNew, key)...)
 	}
 	defer clear(before)
-	return s.switchTo(algorithm, key, before)
+	if err := s.store(before, adminKeeps()); err != nil {
+		return mine, s.undo(printed, admin, err)
+	}
+	if err := s.force(algorithm, key); err != nil {
+		return mine, s.undo(printed, admin, err)
+	}
+	return mine, s.keep(key, before)
 }
 
 // newKeySize is the key size of triple DES and AES-192, in bytes: every firmware
@@ -154,29 +161,71 @@ func (s *Session) inForce(given []byte, kept [][]byte) (key []byte, mine bool, e
 	return nil, false, s.noManagement(err)
 }
 
-// switchTo stores the new management key, brings it into force and tests it. before is
-// the stored content while either key may be in force.
-func (s *Session) switchTo(algorithm byte, key, before []byte) error {
-	last := tlv(tagProtectedKey, key)
-	defer clear(last)
-	if err := put(s.raw, objectPrinted, tlv(tagProtected, before)); err != nil {
+// store writes the management keys that may be in force, and reads them back. It also sets
+// the flag by which other programs know of them, which cards of other makers do not store.
+func (s *Session) store(before, admin []byte) error {
+	err := putBack(s.raw, objectPrinted, tlv(tagProtected, before))
+	if _, refused := statusOf(err); refused || errors.Is(err, errNotStored) {
+		return &fault.Error{Kind: fault.Unsupported, Err: err, Hint: "holdfast supports only cards that store data behind their PIN",
+			Message: fmt.Sprintf("card %d does not store its management key; nothing was changed", s.serial)}
+	}
+	if err != nil {
 		return err
 	}
-	if err := put(s.raw, objectAdmin, adminKeeps()); err != nil {
+	err = putBack(s.raw, objectAdmin, admin)
+	if _, refused := statusOf(err); refused || errors.Is(err, errNotStored) {
+		return nil
+	}
+	return err
+}
+
+var errNotStored = errors.New("the card does not return an object as it was written")
+
+// putBack writes a data object and reads it back.
+func putBack(t transmitter, tag uint32, value []byte) error {
+	if err := put(t, tag, value); err != nil {
 		return err
 	}
+	stored, err := get(t, tag)
+	defer clear(stored)
+	if err == nil && !bytes.Equal(stored, value) {
+		err = errNotStored
+	}
+	return err
+}
+
+// force brings the management key into force.
+func (s *Session) force(algorithm byte, key []byte) error {
 	data := append([]byte{algorithm, refManagement, byte(len(key))}, key...)
 	defer clear(data)
-	if _, err := send(s.raw, insSetManagementKey, 0xff, 0xff, data); err != nil {
-		return err
-	}
+	_, err := send(s.raw, insSetManagementKey, 0xff, 0xff, data)
+	return err
+}
+
+// keep tests the management key that is in force now, and removes the last one.
+func (s *Session) keep(key, before []byte) error {
 	if err := s.authenticate(key); err != nil {
 		return err
 	}
+	last := tlv(tagProtectedKey, key)
+	defer clear(last)
 	if bytes.Equal(before, last) {
 		return nil
 	}
 	return put(s.raw, objectPrinted, tlv(tagProtected, last))
+}
+
+// undo restores both objects after the card has refused a step with err, so that no key
+// stays on the card that is not in force. After any other failure either key may be.
+func (s *Session) undo(printed, admin []byte, err error) error {
+	_, refused := statusOf(err)
+	if _, unsupported := fault.AsError(err); !refused && !unsupported {
+		return err
+	}
+	for tag, value := range map[uint32][]byte{objectPrinted: printed, objectAdmin: admin} {
+		_ = put(s.raw, tag, value) // the card may not store this one at all
+	}
+	return err
 }
 
 // Fields of objectAdmin (ykman's PivmanData): 80 holds them, 81 are flags.
