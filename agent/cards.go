@@ -118,35 +118,37 @@ func (r *request) replaceCode(ctx context.Context, card uint32, action string, o
 }
 
 // storeInSlot writes the leaf into the slot of a key on a card, where other programs
-// look for it, when the caller gives the card's PIN. Without the PIN it tries only if
-// the key is unlocked, and a failure is logged and no error: a renewal at night has
+// look for it, when the caller gives the card's PIN or management key. Without them it tries
+// only if the key is unlocked, and a failure is logged and no error: a renewal at night has
 // neither a user nor, perhaps, the card.
 func (r *request) storeInSlot(ctx context.Context, rec store.Record, p *agentwire.InstallCertificateParameters) error {
 	place := rec.Material.Card
 	holder, err := r.agent.cardHolder()
 	switch {
-	case place == nil && len(p.PIN) == 0:
+	case place == nil && len(p.PIN)+len(p.ManagementKey) == 0:
 		return nil
 	case place == nil:
-		return &fault.Error{Kind: fault.BadRequest, Message: fmt.Sprintf("key %q is not on a card: its certificate takes no PIN", rec.Name)}
+		return &fault.Error{Kind: fault.BadRequest, Message: fmt.Sprintf("key %q is not on a card: its certificate takes no PIN and no management key", rec.Name)}
 	case err != nil:
 		return err
-	case len(p.PIN) == 0:
+	case len(p.PIN)+len(p.ManagementKey) == 0:
 		if r.agent.grants.UnlockedUntil(idOf(rec)) != nil {
-			err = holder.StoreCertificate(ctx, rec.Material, p.Chain[0], nil)
+			err = holder.StoreCertificate(ctx, rec.Material, p.Chain[0], nil, nil)
 		}
 		if err != nil {
 			r.agent.Log.Info("the slot keeps its old certificate", "key", rec.Name, "error", err)
 		}
 		return nil
 	}
-	if err := keys.CheckCardPIN(p.PIN); err != nil {
-		return err
+	if len(p.PIN) > 0 {
+		if err := keys.CheckCardPIN(p.PIN); err != nil {
+			return err
+		}
 	}
 	if err := r.mayTry(place.Serial); err != nil {
 		return err
 	}
-	return holder.StoreCertificate(ctx, rec.Material, p.Chain[0], p.PIN)
+	return holder.StoreCertificate(ctx, rec.Material, p.Chain[0], p.PIN, p.ManagementKey)
 }
 
 // manageCard has policy decide, records the decision and runs work on a card, which

@@ -134,7 +134,7 @@ func (r *request) bindKey(_ context.Context, p *agentwire.BindKeyParameters) (*a
 }
 
 func (r *request) installCertificate(ctx context.Context, p *agentwire.InstallCertificateParameters) (*agentwire.KeyReply, error) {
-	defer clear(p.PIN)
+	defer clearAll(p.PIN, p.ManagementKey)
 	if err := r.agent.rates.auditOnlyRequests.check(r.conn.peer.UID, 1, "exports and certificates"); err != nil {
 		return nil, err
 	}

@@ -37,7 +37,8 @@ func (c *Client) UnblockCard(ctx context.Context, p UnblockCardParameters) error
 }
 
 // InstallOnCard is [Client.InstallCertificate] for a key on a card. With the card's
-// PIN the leaf is stored in the key's slot too, where other programs look for it.
-func (c *Client) InstallOnCard(ctx context.Context, name string, chain [][]byte, pin []byte) (KeyInfo, error) {
-	return c.keyCall(ctx, onceOnly, agentwire.InstallCertificate, agentwire.InstallCertificateParameters{Name: name, Chain: chain, PIN: pin})
+// PIN the leaf is stored in the key's slot too, where other programs look for it. A card
+// that does not keep its management key needs that key, and then no PIN.
+func (c *Client) InstallOnCard(ctx context.Context, name string, chain [][]byte, pin, management []byte) (KeyInfo, error) {
+	return c.keyCall(ctx, onceOnly, agentwire.InstallCertificate, agentwire.InstallCertificateParameters{Name: name, Chain: chain, PIN: pin, ManagementKey: management})
 }

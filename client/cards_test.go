@@ -58,7 +58,7 @@ func TestSecretsAreSentOnce(t *testing.T) {
 			return c.UnblockCard(ctx, agentwire.UnblockCardParameters{Card: 7, PIN: pin, PUK: pin})
 		},
 		agentwire.InstallCertificate: func(ctx context.Context, c *client.Client) error {
-			_, err := c.InstallOnCard(ctx, "bob", [][]byte{{1}}, pin)
+			_, err := c.InstallOnCard(ctx, "bob", [][]byte{{1}}, pin, nil)
 			return err
 		},
 	} {

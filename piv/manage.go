@@ -100,7 +100,7 @@ const maxCertificate = 3 << 10
 
 // StoreCertificate implements keys.CardHolder. The certificate must be about the
 // key.
-func (p *PIV) StoreCertificate(ctx context.Context, m keys.Material, certificate, pin []byte) error {
+func (p *PIV) StoreCertificate(ctx context.Context, m keys.Material, certificate, pin, management []byte) error {
 	k, err := parse(m)
 	if err != nil {
 		return err
@@ -117,11 +117,11 @@ func (p *PIV) StoreCertificate(ctx context.Context, m keys.Material, certificate
 	if err != nil {
 		return err
 	}
-	if len(pin) == 0 && !c.worker.usable(k.id) {
+	if len(pin) == 0 && len(management) == 0 && !c.worker.usable(k.id) {
 		return &fault.Error{Kind: fault.PINRequired, Message: fmt.Sprintf("card %d needs its PIN before it stores a certificate", k.Serial), Hint: "unlock the key, or give the PIN"}
 	}
 	_, _, err = c.worker.ask(ctx, k.Serial, wire.Request{
-		Op: wire.Certificate, Slot: k.Slot, Public: k.public, PINPolicy: k.PINPolicy, Certificate: certificate, PIN: pin,
+		Op: wire.Certificate, Slot: k.Slot, Public: k.public, PINPolicy: k.PINPolicy, Certificate: certificate, PIN: pin, ManagementKey: management,
 	}, p.proving())
 	return err
 }

@@ -17,6 +17,7 @@ import (
 type installOptions struct {
 	recordOnly bool
 	source     secretSource
+	management secretSource
 }
 
 func (a *app) certificateInstall() *cobra.Command {
@@ -27,7 +28,8 @@ func (a *app) certificateInstall() *cobra.Command {
 this key. FILE may be - for stdin.
 
 For a key on a card the leaf is stored in the key's slot too, where other programs
-look for it; unless the key is unlocked, that needs the card's PIN. With
+look for it; unless the key is unlocked, that needs the card's PIN, or its management
+key where the card does not keep it. With
 --record-only no PIN is asked for, and the slot of a locked key stays as it is.`,
 		Example: indent("holdfast certificate install alice alice.pem"),
 		Args:    oneKey("FILE"), ValidArgsFunction: a.completeKeys,
@@ -45,6 +47,7 @@ look for it; unless the key is unlocked, that needs the card's PIN. With
 	}
 	cmd.Flags().BoolVar(&o.recordOnly, "record-only", false, "do not ask for a card's PIN, and leave its slot as it is")
 	o.source.flag(cmd, "pin-fd", "card's PIN")
+	o.management.flag(cmd, "management-key-fd", "card's management key, in hex, where the card does not keep it,")
 	a.jsonFlag(cmd)
 	return cmd
 }
@@ -78,22 +81,39 @@ func (a *app) install(ctx context.Context, c *client.Client, o *installOptions, 
 	if err != nil || before.Place == nil {
 		return c.InstallCertificate(ctx, name, chain)
 	}
-	if o.recordOnly || before.UnlockedUntil != nil && !o.source.given() {
+	if o.recordOnly || before.UnlockedUntil != nil && !o.source.given() && !o.management.given() {
 		k, err := c.InstallCertificate(ctx, name, chain)
 		if err == nil {
 			a.tellSlot(before.Place, inSlot(ctx, c, before.Place, chain[0]))
 		}
 		return k, err
 	}
+	if o.management.given() {
+		return a.installManaging(ctx, c, o, before, chain)
+	}
 	var k agentwire.Key
 	err = a.withPIN(ctx, c, &o.source, before, func(pin []byte) (err error) {
-		k, err = c.InstallOnCard(ctx, name, chain, pin)
+		k, err = c.InstallOnCard(ctx, name, chain, pin, nil)
 		return err
 	})
 	if err == nil {
 		a.tellSlot(before.Place, true)
 	}
 	return k, err
+}
+
+// installManaging is install with the card's management key, without a PIN.
+func (a *app) installManaging(ctx context.Context, c *client.Client, o *installOptions, k agentwire.Key, chain [][]byte) (agentwire.Key, error) {
+	management, err := o.management.readManagementKey(ctx, a, "")
+	if err != nil {
+		return k, err
+	}
+	defer clear(management)
+	installed, err := c.InstallOnCard(ctx, k.Name, chain, nil, management)
+	if err == nil {
+		a.tellSlot(k.Place, true)
+	}
+	return installed, err
 }
 
 func (a *app) tellSlot(p *agentwire.Place, stored bool) {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"encoding/pem"
 	"os"
@@ -54,6 +55,17 @@ func TestInstallOnCard(t *testing.T) {
 	}
 	c.stdin = "135799"
 	c.run("certificate", "install", "alice", path, "--pin-fd", "0").want(t, 5, "the PIN is wrong")
+}
+
+func TestInstallWithManagementKey(t *testing.T) {
+	agent, c, path := withAliceOnCard(t)
+	c.stdin = strings.Repeat("a55a42", 8) + "\n"
+	c.run("certificate", "install", "alice", path, "--management-key-fd", "0").want(t, 0, "CN=alice until")
+	if sent := installSent(t, agent); len(sent.PIN) != 0 || !bytes.Equal(sent.ManagementKey, bytes.Repeat([]byte{0xa5, 0x5a, 0x42}, 8)) {
+		t.Errorf("got %+v on the wire", sent)
+	}
+	c.stdin = "a55a"
+	c.run("certificate", "install", "alice", path, "--management-key-fd", "0").want(t, 1, "management key")
 }
 
 func TestInstallRecordOnly(t *testing.T) {

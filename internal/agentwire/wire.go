@@ -215,9 +215,10 @@ type BindKeyParameters struct {
 
 // InstallCertificateParameters is the parameters of InstallCertificate.
 type InstallCertificateParameters struct {
-	Name  string   `json:"name"`
-	Chain [][]byte `json:"chain"`
-	PIN   []byte   `json:"pin,omitempty"`
+	Name          string   `json:"name"`
+	Chain         [][]byte `json:"chain"`
+	PIN           []byte   `json:"pin,omitempty"`
+	ManagementKey []byte   `json:"managementKey,omitempty"`
 }
 
 // SignParameters is the parameters of SignTLSServer and SignCertificateRequest.

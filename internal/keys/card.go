@@ -120,9 +120,10 @@ type CardHolder interface {
 	// when the card, or the key on it, is not there.
 	TriesLeft(ctx context.Context, m Material) (*int, error)
 
-	// StoreCertificate puts a certificate, DER, into m's slot. With an empty pin
-	// the key must be unlocked; otherwise the error is a pin-required [fault.Error].
-	StoreCertificate(ctx context.Context, m Material, certificate, pin []byte) error
+	// StoreCertificate puts a certificate, DER, into m's slot. It takes the card's PIN,
+	// which gives access to a management key that the card keeps, or the management key.
+	// Without either the key must be unlocked, or the error is a pin-required [fault.Error].
+	StoreCertificate(ctx context.Context, m Material, certificate, pin, management []byte) error
 }
 
 // CardSetUp holds the values to set up a card with. The old values may be empty where

@@ -165,7 +165,7 @@ func TestForeignTransaction(t *testing.T) {
 // certify puts a certificate into the key's slot, without which OpenSC shows no key.
 func (m *made) certify(t *testing.T) {
 	r := m.on(wire.Certificate)
-	r.Certificate, r.PIN, r.ManagementKey = certificateFor(t, m.public), []byte(ownPIN), ownManage
+	r.Certificate, r.ManagementKey = certificateFor(t, m.public), ownManage
 	m.must(r)
 }
 

@@ -139,7 +139,7 @@ func (c *MemoryCards) manage(ctx context.Context, serial uint32, new []byte, cha
 }
 
 // StoreCertificate implements keys.CardHolder. Cards shows it.
-func (c *MemoryCards) StoreCertificate(ctx context.Context, m keys.Material, certificate, pin []byte) error {
+func (c *MemoryCards) StoreCertificate(ctx context.Context, m keys.Material, certificate, pin, management []byte) error {
 	card, err := c.of(m)
 	if err != nil {
 		return err
@@ -147,8 +147,10 @@ func (c *MemoryCards) StoreCertificate(ctx context.Context, m keys.Material, cer
 	if err := card.Memory.Check(ctx, m); err != nil {
 		return err
 	}
-	if err := card.mayStore(m, pin); err != nil {
-		return err
+	if len(management) == 0 {
+		if err := card.mayStore(m, pin); err != nil {
+			return err
+		}
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
