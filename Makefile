@@ -128,6 +128,7 @@ kubernetes: go ## kubectl, kube-apiserver and their like, into the user's cache;
 	@test/kube/build
 
 kube: run kubernetes ## stock Kubernetes clients against a real control plane
+	@test/kube/clients/install >/dev/null
 	$(RUN) sh -c '$(KUBE) test -parallel 6 -timeout 10m ./...'
 
 fuzz: run ## each fuzz target for FUZZTIME (20s)

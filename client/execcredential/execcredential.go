@@ -3,7 +3,8 @@
 // KUBERNETES_EXEC_INFO, and writes the one object that the client expects on
 // standard output.
 //
-// Start at [Parse] and [Request.Answer].
+// Start at [Parse] and [Request.Answer]. Some clients of other languages send no
+// request: [Assume] stands in for it.
 //
 // The client's description of its cluster comes from a kubeconfig that anyone may
 // have written: it can select a profile and be compared with it, but it proves
@@ -27,6 +28,20 @@ const (
 	V1Alpha1 = "client.authentication.k8s.io/v1alpha1"
 )
 
+// Version returns the version of the protocol that a short name such as v1beta1, or
+// the whole name, stands for, and false when there is none.
+func Version(name string) (string, bool) {
+	for _, known := range []string{V1, V1Beta1, V1Alpha1} {
+		if name == known || group+name == known {
+			return known, true
+		}
+	}
+	return "", false
+}
+
+// group begins the name of each version.
+const group = "client.authentication.k8s.io/"
+
 // Variable is the environment variable that holds the client's request.
 const Variable = "KUBERNETES_EXEC_INFO"
 
@@ -43,7 +58,15 @@ type Request struct {
 	Interactive  bool     // standard input is a terminal that the client has passed on
 	Cluster      *Cluster // nil unless the kubeconfig sets provideClusterInfo
 	Unauthorized bool     // the server answered 401 to the last credential (only V1Alpha1 reports it)
+
+	// Assumed reports that the request did not come from the client. Such clients may
+	// read standard error as part of the answer.
+	Assumed bool
 }
+
+// Assume returns the request of a client that sends none: an answer in the given
+// version, for a cluster that the client does not describe.
+func Assume(version string) Request { return Request{APIVersion: version, Assumed: true} }
 
 // Cluster is the cluster that the credential is for. Names and meanings
 // are those of kubeconfig files.
@@ -78,7 +101,7 @@ func (c *Cluster) Profile() string {
 type object struct {
 	Kind       string `json:"kind"`
 	APIVersion string `json:"apiVersion"`
-	Spec       struct {
+	Spec       *struct {
 		Interactive bool     `json:"interactive"`
 		Cluster     *Cluster `json:"cluster"`
 		Response    *struct {
@@ -90,7 +113,8 @@ type object struct {
 // unauthorized is HTTP's 401.
 const unauthorized = 401
 
-// Parse reads the value of [Variable]. Its errors never repeat the value.
+// Parse reads the value of [Variable]. Its errors never repeat the value. A request
+// without a spec comes from the env of a kubeconfig's user, and is assumed.
 func Parse(info string) (Request, error) {
 	switch {
 	case info == "":
@@ -102,13 +126,14 @@ func Parse(info string) (Request, error) {
 	if err := json.Unmarshal([]byte(info), &o); err != nil {
 		return Request{}, errors.New(Variable + " is not the JSON of an ExecCredential")
 	}
-	if o.Kind != kind {
+	if o.Kind != kind && (o.Kind != "" || o.Spec != nil) {
 		return Request{}, fmt.Errorf("%s does not hold an %s", Variable, kind)
 	}
-	switch o.APIVersion {
-	case V1, V1Beta1, V1Alpha1:
-	default:
+	if version, known := Version(o.APIVersion); !known || version != o.APIVersion {
 		return Request{}, fmt.Errorf("%s asks for apiVersion %.80q, which is none of %s, %s, %s", Variable, o.APIVersion, V1, V1Beta1, V1Alpha1)
+	}
+	if o.Spec == nil {
+		return Assume(o.APIVersion), nil
 	}
 	r := Request{APIVersion: o.APIVersion, Interactive: o.Spec.Interactive, Cluster: o.Spec.Cluster}
 	r.Unauthorized = o.Spec.Response != nil && o.Spec.Response.Code == unauthorized

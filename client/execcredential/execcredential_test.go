@@ -111,6 +111,19 @@ func TestAnswerRefuses(t *testing.T) {
 	}
 }
 
+func TestAssumed(t *testing.T) {
+	for info, want := range map[string]bool{real: false, `{"apiVersion":"` + V1Beta1 + `"}`: true, `{"kind":"ExecCredential","apiVersion":"` + V1Beta1 + `"}`: true} {
+		if r, err := Parse(info); err != nil || r.Assumed != want {
+			t.Errorf("%s: got %+v, %v, want Assumed %v", info, r, err, want)
+		}
+	}
+	for name, want := range map[string]string{"v1": V1, "v1beta1": V1Beta1, V1Alpha1: V1Alpha1, "v2": "", "": "", "client.authentication.k8s.io/": ""} {
+		if got, known := Version(name); got != want || known != (want != "") {
+			t.Errorf("Version(%q): got %q, %v, want %q", name, got, known, want)
+		}
+	}
+}
+
 func FuzzParse(f *testing.F) {
 	f.Add(real)
 	f.Add(`{"kind":"ExecCredential","apiVersion":"client.authentication.k8s.io/v1alpha1","spec":{"response":{"code":401}}}`)

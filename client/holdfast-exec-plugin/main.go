@@ -86,9 +86,15 @@ func run(args []string, info string, stdout, stderr io.Writer) int {
 
 // credential returns the answer to the client's request info: an ExecCredential.
 func credential(o options, info string, stderr io.Writer) ([]byte, error) {
-	request, err := execcredential.Parse(info)
+	request, err := execcredential.Assume(o.apiVersion), error(nil)
+	if info != "" {
+		request, err = execcredential.Parse(info)
+	}
 	if err != nil {
 		return nil, &failure{exitUsage, err.Error(), "kubectl runs this program when a kubeconfig's user names it; `holdfast kubeconfig add` writes one"}
+	}
+	if request.Assumed {
+		stderr = io.Discard // of what is no error: a client may read it with the answer
 	}
 	if o.profile == "" {
 		o.profile = request.Cluster.Profile()

@@ -5,10 +5,12 @@ import (
 	"runtime"
 	"strings"
 
+	"holdfast/client/execcredential"
 	"holdfast/internal/brokerwire"
 )
 
-const help = `Usage: holdfast-exec-plugin --profile NAME [--mode proxy|certificate|token] [--socket PATH]
+const help = `Usage: holdfast-exec-plugin --profile NAME [--mode proxy|certificate|token]
+                            [--api-version VERSION] [--socket PATH]
 
 A Kubernetes credential plugin. kubectl runs it; it asks the holdfast broker for a
 credential of the profile and prints an ExecCredential.
@@ -17,6 +19,9 @@ credential of the profile and prints an ExecCredential.
                   names it in its extension client.authentication.k8s.io/exec
   --mode MODE     proxy (a ticket for the loopback proxy; the default), certificate
                   or token
+  --api-version VERSION
+                  v1 (the default), v1beta1 or v1alpha1: the version of the answer
+                  to a client that sets no KUBERNETES_EXEC_INFO
   --socket PATH   the broker's socket, instead of HOLDFAST_BROKER_SOCKET and the
                   usual places
   --version       print the version and exit
@@ -32,13 +37,14 @@ Example: what kubectl does
 // options is the command line.
 type options struct {
 	profile, mode, socket string
+	apiVersion            string // of the answer to a client that sends no request
 	text                  string // help or version to print; empty otherwise
 }
 
 // parse reads the command line. The flag package would take a tenth of this
 // program's whole run.
 func parse(args []string) (options, error) {
-	o := options{mode: brokerwire.ModeProxy}
+	o := options{mode: brokerwire.ModeProxy, apiVersion: execcredential.V1}
 	for len(args) > 0 {
 		name, value, has := strings.Cut(args[0], "=")
 		args = args[1:]
@@ -62,6 +68,11 @@ func parse(args []string) (options, error) {
 		}
 		*into = value
 	}
+	version, known := execcredential.Version(o.apiVersion)
+	if !known {
+		return o, &failure{exitUsage, fmt.Sprintf("there is no API version %.80q", o.apiVersion), "--api-version is v1, v1beta1 or v1alpha1"}
+	}
+	o.apiVersion = version
 	switch o.mode {
 	case brokerwire.ModeProxy, brokerwire.ModeCertificate, brokerwire.ModeToken:
 		return o, nil
@@ -75,6 +86,8 @@ func (o *options) named(name string) *string {
 		return &o.profile
 	case "-mode", "mode":
 		return &o.mode
+	case "-api-version", "api-version":
+		return &o.apiVersion
 	case "-socket", "socket":
 		return &o.socket
 	}

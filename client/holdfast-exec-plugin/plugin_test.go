@@ -151,6 +151,38 @@ func TestUnauthorized(t *testing.T) {
 	}
 }
 
+// A client that sends no request gets an answer in the version that the entry names,
+// in its arguments or its environment. Such clients may read stderr as part of it.
+func TestNoRequest(t *testing.T) {
+	b := answering(t, "", func(call *varlink.Call, _ int64) error {
+		if err := call.Continue(brokerwire.GetCredentialReply{Waiting: "a touch"}); err != nil {
+			return err
+		}
+		return call.Reply(ticket())
+	})
+	for _, c := range []struct {
+		info string
+		args []string
+		want string
+	}{
+		{"", nil, execcredential.V1},
+		{"", []string{"--api-version", "v1beta1"}, execcredential.V1Beta1},
+		{"", []string{"--api-version=" + execcredential.V1Alpha1}, execcredential.V1Alpha1},
+		{`{"apiVersion":"client.authentication.k8s.io/v1beta1"}`, nil, execcredential.V1Beta1},
+		{`{"kind":"ExecCredential","apiVersion":"client.authentication.k8s.io/v1"}`, []string{"--api-version", "v1beta1"}, execcredential.V1},
+	} {
+		code, stdout, stderr := plugin(c.info, append(c.args, "--profile", "p", "--socket", b.socket)...)
+		if code != 0 || stderr != "" || !strings.Contains(stdout, `"apiVersion":"`+c.want+`"`) {
+			t.Errorf("%q, %q: exit %d, %q, %q; want an answer in %s alone", c.info, c.args, code, stdout, stderr, c.want)
+		}
+	}
+	// What went wrong is said.
+	code, stdout, stderr := plugin("", "--profile", "p", "--socket", filepath.Join(t.TempDir(), "none.sock"))
+	if code != exitUnreachable || stdout != "" || strings.Count(stderr, "\n") != 1 {
+		t.Errorf("without a broker: exit %d, %q, %q", code, stdout, stderr)
+	}
+}
+
 // Every error writes one line to stderr and nothing to stdout, and has its exit code.
 func TestErrors(t *testing.T) {
 	broker := func(kind, message, hint string) error {
@@ -192,7 +224,9 @@ func TestUsage(t *testing.T) {
 		"unknown argument": {info, []string{"--kubeconfig", "x"}, "unknown argument"},
 		"no value":         {info, []string{"--profile"}, "needs a value"},
 		"mode":             {info, []string{"--mode", "sudo"}, `no mode "sudo"`},
-		"by hand":          {"", []string{"--profile", "p"}, "a Kubernetes client has to run this program"},
+		"by hand":          {"", nil, "no profile is named"},
+		"no such version":  {"", []string{"--profile", "p", "--api-version", "v2"}, `no API version "v2"`},
+		"two requests":     {`{"apiVersion":"client.authentication.k8s.io/v1","spec":{}}`, []string{"--profile", "p"}, "does not hold an ExecCredential"},
 		"other version":    {strings.Replace(info, "/v1", "/v3", 1), []string{"--profile", "p"}, "v3"},
 		"a mebibyte":       {strings.Repeat("a", 1<<20), []string{"--profile", "p"}, "longer than"},
 	}

@@ -22,6 +22,8 @@ type addOptions struct {
 	key           string
 	profile, name string
 	mode          string
+	preset        string
+	apiVersion    string // of the exec entry; the whole name once checked
 	replace, use  bool
 	port          string // --dedicated-port: empty for none, auto, or a number
 	noPool        bool
@@ -53,22 +55,26 @@ Modes: proxy has kubectl talk to the broker on this machine, which signs in to t
 cluster with the key. token and certificate have kubectl talk to the cluster itself,
 with a token of a service account or a certificate that live for minutes.
 
+--preset other-languages is for programs whose client library is not client-go, such
+as those in Python, Java, JavaScript and Ruby. Some of these libraries do not tell the
+plugin which version of its protocol they speak, know only v1beta1, or do not send the
+server name by which profiles share a port.
+
 kubectl does not run a plugin for a user who also has a token, a password or a
 client certificate, nor with its options --token and --username: add writes a user
 of its own, with nothing else in it.`,
 		Example: indent("holdfast kubeconfig add kind-dev --key alice --use"),
-		Args:    arguments("CONTEXT"), ValidArgsFunction: completing(contextNames).first(&o.kubeOptions),
-		PreRunE: func(cmd *cobra.Command, args []string) error {
-			o.context = args[0]
-			return o.check(cmd)
-		},
-		RunE: a.action(func(ctx context.Context, _ []string) error { return a.addContext(ctx, &o) }),
+		Args:    o.arguments, ValidArgsFunction: completing(contextNames).first(&o.kubeOptions),
+		PreRunE: func(cmd *cobra.Command, _ []string) error { return o.check(cmd) },
+		RunE:    a.action(func(ctx context.Context, _ []string) error { return a.addContext(ctx, &o) }),
 	}
 	o.register(cmd)
 	f := cmd.Flags()
 	f.StringVar(&o.key, "key", "", "the `NAME` of the key, or of the set of keys")
 	f.StringVar(&o.profile, "profile", "", "the `NAME` of the broker's profile (default from the context's)")
 	f.StringVar(&o.mode, "mode", profile.ModeProxy, "the `MODE`: "+strings.Join(modes(), ", "))
+	f.StringVar(&o.preset, "preset", presetKubectl, "the `CLIENTS` that the context is for: "+strings.Join(presets(), ", "))
+	f.StringVar(&o.apiVersion, "api-version", "v1", "the `VERSION` of the exec entry: v1 or v1beta1")
 	f.StringVar(&o.name, "name", "", "the `NAME` of the new entries (default CONTEXT-holdfast)")
 	f.BoolVar(&o.replace, "replace", false, "have CONTEXT itself use the key, rather than a new context")
 	f.BoolVar(&o.use, "use", false, "make it the current context")
@@ -82,6 +88,8 @@ of its own, with nothing else in it.`,
 	f.DurationVar(&o.lifetime, "lifetime", 0, "modes token and certificate: the `DURATION` to ask for, such as 15m")
 	noDefault(cmd, "lifetime")
 	complete(cmd, "mode", modes())
+	complete(cmd, "preset", presets())
+	complete(cmd, "api-version", []string{"v1", "v1beta1"})
 	completeOption(cmd, "key", a.completeKeys)
 	completeOption(cmd, "profile", completing(profileNames).first(&o.kubeOptions))
 	a.jsonFlag(cmd)
@@ -109,6 +117,9 @@ func (o *addOptions) check(cmd *cobra.Command) error {
 	}
 	if cmd.Flags().Changed("lifetime") && o.mode == profile.ModeProxy {
 		return usagef("add --mode token or --mode certificate", "--lifetime is for what is minted; mode proxy mints nothing")
+	}
+	if err := o.applyPreset(cmd); err != nil {
+		return err
 	}
 	if n, err := strconv.Atoi(o.port); o.port != "" && o.port != autoPort && (err != nil || n < 1 || n > 65535) {
 		return usagef("--dedicated-port alone picks one", "--dedicated-port wants a port from 1 to 65535, not %q", o.port)

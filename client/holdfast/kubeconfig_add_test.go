@@ -110,12 +110,45 @@ func TestKubeconfigDedicatedPort(t *testing.T) {
 	if c := h.kubectlView(t).cluster("kind-dev-holdfast"); c["server"] != "https://127.0.0.1:17001" || c["tls-server-name"] != nil {
 		t.Errorf("got %v", c)
 	}
+	// A port that is a word of its own, before and after the context.
+	for _, args := range []string{"kind-dev --key alice --dedicated-port 17002", "--dedicated-port 17002 kind-dev --key alice"} {
+		h.run(append([]string{"kubeconfig", "add"}, strings.Fields(args)...)...).want(t, 0)
+		if c := h.kubectlView(t).cluster("kind-dev-holdfast"); c["server"] != "https://127.0.0.1:17002" {
+			t.Errorf("%s: got %v", args, c)
+		}
+	}
+	h.run("kubeconfig", "add", "kind-dev", "--key", "alice", "--dedicated-port=17001").want(t, 0)
 	// Adding again keeps the port.
 	h.run("kubeconfig", "add", "kind-dev", "--key", "team", "--dedicated-port").want(t, 0)
 	profiles, _, err := profile.Load(h.profiles)
 	check(t, err)
 	if p := profiles["kind-dev"]; p.Proxy.Port != 17001 || p.Key != "team" {
 		t.Errorf("got %+v", p)
+	}
+}
+
+// Client libraries of other languages get an entry that the least able can use.
+func TestKubeconfigOtherLanguages(t *testing.T) {
+	h := setUp(t)
+	for _, c := range []struct{ args, version, added string }{
+		{"--preset other-languages", "client.authentication.k8s.io/v1beta1", "--api-version client.authentication.k8s.io/v1beta1"},
+		{"--preset other-languages --api-version v1", "client.authentication.k8s.io/v1", ""},
+		{"--api-version v1beta1", "client.authentication.k8s.io/v1beta1", "--api-version client.authentication.k8s.io/v1beta1"},
+		{"--api-version client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1", ""},
+	} {
+		h.run(append([]string{"kubeconfig", "add", "kind-dev", "--key", "alice"}, strings.Fields(c.args)...)...).want(t, 0)
+		v := h.kubectlView(t)
+		exec, want := v.user("kind-dev-holdfast")["exec"].(map[string]any), []any{"--profile", "kind-dev"}
+		for _, word := range strings.Fields(c.added) {
+			want = append(want, word)
+		}
+		if exec["apiVersion"] != c.version || !reflect.DeepEqual(exec["args"], want) {
+			t.Errorf("%s: got %v, want %s and %v", c.args, exec, c.version, want)
+		}
+		if c := v.cluster("kind-dev-holdfast"); c["tls-server-name"] != nil && strings.Contains(h.text(t), "v1beta1") {
+			t.Errorf("got %v, want a server that needs no tls-server-name", c)
+		}
+		h.run("kubeconfig", "check").want(t, 0)
 	}
 }
 
@@ -198,6 +231,12 @@ func TestKubeconfigAddRefuses(t *testing.T) {
 		{"kind-dev --key alice --mode token", 2, []string{"mode token needs --namespace and --service-account"}},
 		{"kind-dev --key alice --mode token --namespace n --service-account s --lifetime 1m", 1, []string{"token.lifetime: 1m0s is shorter than"}},
 		{"kind-dev --key alice --dedicated-port=0", 2, []string{"--dedicated-port wants a port"}},
+		{"kind-dev --key alice --dedicated-port 0", 2, []string{"--dedicated-port wants a port"}},
+		{"17 --key alice --dedicated-port 18", 2, []string{"17 or 18 is the port", "hint: write --dedicated-port=PORT"}},
+		{"kind-dev --key alice --dedicated-port auto-x", 2, []string{`unexpected argument "auto-x"`}},
+		{"kind-dev --key alice --preset java", 2, []string{`there is no preset "java"`, "hint: one of kubectl, other-languages"}},
+		{"kind-dev --key alice --preset other-languages --mode token", 2, []string{"--preset other-languages and --mode token exclude each other"}},
+		{"kind-dev --key alice --api-version v1alpha1", 2, []string{`kubectl knows no API version "v1alpha1"`}},
 		{"kind-dev --key alice --profile A", 2, []string{"--profile: "}},
 		{"ü --key alice", 2, []string{"no profile can be named after", "--profile names it"}},
 		{"other --key alice", 1, []string{`no context "other"`, "hint: it has bare, insecure, kind-dev, lost"}},

@@ -28,7 +28,7 @@ func (o *addOptions) entry(config *kubeconfig.Config, p *profile.Profile, endpoi
 	c := config.Contexts[o.context]
 	e := &edit.Entry{
 		Name: o.name, Profile: p.Name, Context: o.context, Namespace: c.Namespace, Replace: o.replace, Use: o.use,
-		User: kubeconfig.AuthInfo{Exec: plugin(p.Name, o.mode)},
+		User: kubeconfig.AuthInfo{Exec: plugin(p.Name, o.mode, o.apiVersion)},
 	}
 	if old := config.Users[c.AuthInfo]; old != nil {
 		e.User.Impersonate, e.User.ImpersonateUID = old.Impersonate, old.ImpersonateUID

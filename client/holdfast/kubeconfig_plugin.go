@@ -20,15 +20,20 @@ const execPlugin = "holdfast-exec-plugin"
 
 const installHint = "holdfast-exec-plugin, of the package holdfast, is not in PATH; it signs you in with the key in this machine's TPM"
 
-// plugin returns the exec stanza that runs the plugin for a profile.
-func plugin(name, mode string) *kubeconfig.ExecConfig {
+// plugin returns the exec stanza that runs the plugin for a profile. The version is
+// among the arguments unless the plugin takes it by default, because some clients do
+// not tell the plugin their entry's.
+func plugin(name, mode, version string) *kubeconfig.ExecConfig {
 	e := &kubeconfig.ExecConfig{
-		APIVersion: execcredential.V1, Command: execPlugin, Args: []string{"--profile", name},
+		APIVersion: version, Command: execPlugin, Args: []string{"--profile", name},
 		InstallHint: installHint, InteractiveMode: "Never",
 	}
 	if mode != profile.ModeProxy {
 		e.Args = append(e.Args, "--mode", mode)
 		e.ProvideClusterInfo = true
+	}
+	if version != execcredential.V1 {
+		e.Args = append(e.Args, "--api-version", version)
 	}
 	return e
 }
