@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"holdfast/client"
+	"holdfast/client/broker/upstream"
 	"holdfast/internal/agentwire"
 	"holdfast/internal/brokerwire"
 	"holdfast/internal/fault"
@@ -81,11 +82,7 @@ func canSign(ctx context.Context, agent *client.Client, set string) (agentwire.K
 	if !info.PIN || info.UnlockedUntil != nil && time.Now().Before(*info.UnlockedUntil) {
 		return info, nil
 	}
-	return info, &fault.Error{
-		Kind:    fault.PINRequired,
-		Message: fmt.Sprintf("key %s wants its PIN", info.Name),
-		Next:    fault.Next{Do: fault.Unlock, Key: info.Name},
-	}
+	return info, upstream.Locked(&fault.Error{Kind: fault.PINRequired, Message: "it wants its PIN"}, info.Name)
 }
 
 // keyCheck asks the agent about the keys of several profiles, about each key once.

@@ -76,7 +76,7 @@ func TestPIN(t *testing.T) {
 	if e, ok := fault.AsError(err); !ok || e.Kind != fault.PINRequired || !strings.Contains(e.Hint, "holdfast unlock careful") {
 		t.Errorf("locked: %v, want pin-required and the command", err)
 	}
-	if p := r.broker.GetStatus().Profiles[0]; p.Fault != "key careful wants its PIN" {
+	if p := r.broker.GetStatus().Profiles[0]; p.Fault != "key careful is locked: it wants its PIN" {
 		t.Errorf("locked: profile %s has the fault %q", p.Name, p.Fault)
 	}
 	if n := r.metric("holdfast_broker_plugin_answers_total", "code", "5", "mode", "proxy"); n != 1 {
@@ -95,14 +95,29 @@ func TestPIN(t *testing.T) {
 	if !cut(watch) {
 		t.Errorf("the watch goes on after lock\n%s", r.broker.Log())
 	}
-	within(t, "the ticket forgotten", func() bool {
-		_, answer := r.get("pin", ticket, "/whoami")
-		return answer.StatusCode == http.StatusUnauthorized
-	})
+	r.wantLocked(ticket)
+	if _, err := r.plugin(asked); err != nil {
+		t.Errorf("a program that has a ticket gets no other one: %v", err)
+	}
+	r.unlock()
+	if line, _ := r.get("pin", ticket, "/whoami"); !strings.HasPrefix(line, "careful ") {
+		t.Errorf("after unlock: %s", line)
+	}
 	if r.broker.GetStatus().Profiles[1].Connections != 1 {
 		t.Error("the connection of another key was cut too")
 	}
 	other.Body.Close()
+}
+
+// wantLocked holds when the proxy answers a ticket for the key careful that it is
+// locked, and when to ask again.
+func (r *rig) wantLocked(ticket string) {
+	r.t.Helper()
+	line, answer := r.get("pin", ticket, "/whoami")
+	if answer.StatusCode != http.StatusServiceUnavailable || answer.Header.Get("Retry-After") != "5" || !strings.Contains(line, `"retryAfterSeconds":5`) ||
+		!strings.Contains(line, "holdfast: key careful is locked: ") || !strings.Contains(line, "holdfast unlock careful") {
+		r.t.Errorf("with a locked key: %s, Retry-After %q, %s", answer.Status, answer.Header.Get("Retry-After"), line)
+	}
 }
 
 func (r *rig) unlock() {
@@ -196,7 +211,8 @@ func TestAgentRestart(t *testing.T) {
 		p.Key = "careful"
 		r.options.Profiles = append(r.options.Profiles, p)
 	})
-	_, careful := r.get("pin", r.ticket("pin"), "/watch")
+	ticket := r.ticket("pin")
+	_, careful := r.get("pin", ticket, "/watch")
 	_, plain := r.get("prod", r.ticket("prod"), "/watch")
 	r.agent.Stop()
 	r.agent = daemon.Start(t, daemon.Options{Device: r.tpm.Device(), Dir: r.agent.Dir})
@@ -204,6 +220,7 @@ func TestAgentRestart(t *testing.T) {
 	if !cut(careful) {
 		t.Error("the watch of a key that wants its PIN again goes on")
 	}
+	r.wantLocked(ticket)
 	if p := r.broker.GetStatus().Profiles[1]; p.Name != "prod" || p.Connections != 1 || p.Tickets != 1 {
 		t.Errorf("the other profile: %+v", p)
 	}

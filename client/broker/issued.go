@@ -32,12 +32,22 @@ func (i *issued) dropProfile(name string) {
 	i.drop(name)
 }
 
-// dropKey ends everything of the profiles of a key; of all profiles when the name is
-// empty. The tickets end too: after a lock, the user is to be asked again.
+// dropKey ends everything of the profiles of a key.
 func (i *issued) dropKey(name, why string) {
+	i.lockKey(name, why)
+	for _, p := range i.profilesOf(name) {
+		i.tickets.ForgetAll(p.Name)
+	}
+}
+
+// lockKey ends the connections and the minted credentials of the profiles of a key; of
+// all profiles when the name is empty. The tickets stay, and open nothing until the key
+// is unlocked: without one, a client would run the plugin for each of its requests.
+func (i *issued) lockKey(name, why string) {
 	for _, p := range i.profilesOf(name) {
 		i.log.Info("connections are cut", "profile", p.Name, "key", name, "reason", why)
-		i.drop(p.Name)
+		i.pools.Drop(p.Name)
+		i.mint.Forget(p.Name, nil)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"holdfast/client/broker/ticket"
+	"holdfast/client/broker/upstream"
 	"holdfast/client/profile"
 	"holdfast/internal/agentwire"
 	"holdfast/internal/brokerwire"
@@ -63,7 +64,8 @@ func (r *readyKeys) clear() {
 
 // ready makes sure that the proxy listens, where the caller is to use it, and that
 // the profile's key can sign now: the user learns of an obstacle here, and not from a
-// failed connection. For a locked key, the user is asked for the PIN.
+// failed connection. For a locked key, the user is asked for the PIN; a
+// program that has a ticket already gets another one if the user cannot be asked.
 func (r *request) ready(ctx context.Context, prof *profile.Profile) error {
 	b := r.broker
 	locked := ""
@@ -104,10 +106,8 @@ func (r *request) unlock(ctx context.Context, key string) error {
 	_, err = r.broker.Agent.Unlock(ctx, agentwire.UnlockKeyParameters{Name: key, OnBehalfOf: &agentwire.Reported{
 		UID: holder.UID, PID: holder.PID, Start: holder.Start, Unit: r.caller.Unit,
 	}})
-	if e, ok := fault.AsError(err); ok && e.Kind == fault.PINRequired && e.Next.Do == "" {
-		unlock := *e
-		unlock.Next = fault.Next{Do: fault.Unlock, Key: key}
-		return &unlock
+	if fault.KindOf(err) == fault.PINRequired && r.parameters.Mode == brokerwire.ModeProxy && r.broker.issued.tickets.Holds(holder, r.parameters.Profile) {
+		return nil // the proxy tells a program that runs on what it waits for
 	}
-	return err
+	return upstream.Locked(err, key)
 }

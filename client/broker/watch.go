@@ -107,7 +107,7 @@ func (w *agentWatch) handle(ctx context.Context, event agentwire.WatchReply) {
 	w.ready.clear()
 	switch {
 	case event.What == "lock": // without a name: of all keys
-		w.issued.dropKey(event.Name, "locked")
+		w.issued.lockKey(event.Name, "locked")
 	case event.What == "policy":
 		w.issued.dropAll("the agent's policy changed")
 	case event.What == "device" && event.State == string(keys.StateIdentityChanged):
@@ -136,7 +136,7 @@ func (w *agentWatch) compare(ctx context.Context) error {
 		case gone:
 			w.issued.dropKey(set, "a key is gone or is another one")
 		case locked: // the event was missed
-			w.issued.dropKey(set, "locked")
+			w.issued.lockKey(set, "locked")
 		case lapsed:
 			w.issued.retireKey(set, "a key is not unlocked any more")
 		case renewed:
@@ -158,7 +158,7 @@ func (w *agentWatch) restarted(ctx context.Context, all sets) {
 		for name, k := range generations {
 			names = append(names, name)
 			if k.pin {
-				w.issued.dropKey(name, "the agent was restarted")
+				w.issued.lockKey(name, "the agent was restarted")
 			}
 		}
 		if len(w.issued.profilesOf(set)) == 0 {

@@ -228,7 +228,11 @@ func TestStatusForReasons(t *testing.T) {
 	for code, reason := range reasons {
 		w := httptest.NewRecorder()
 		writeStatus(w, "/api/v1/namespaces/a/pods", refuse(code, "", "hint", "fact"))
-		want := fmt.Sprintf(`{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"holdfast: fact; hint","reason":"%s","code":%d}`+"\n", reason, code)
+		details := ""
+		if code == http.StatusTooManyRequests {
+			details = `"details":{"retryAfterSeconds":1},`
+		}
+		want := fmt.Sprintf(`{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"holdfast: fact; hint","reason":"%s",%s"code":%d}`+"\n", reason, details, code)
 		if got := w.Body.String(); got != want || w.Code != code {
 			t.Errorf("got %d %s, want %s", w.Code, got, want)
 		}

@@ -6,10 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
 
 	"holdfast/client/broker/upstream"
 	"holdfast/client/profile"
+	"holdfast/internal/fault"
 	"holdfast/internal/printable"
 )
 
@@ -23,7 +25,13 @@ type status struct {
 	Status     string   `json:"status"`
 	Message    string   `json:"message"`
 	Reason     string   `json:"reason,omitempty"`
+	Details    *details `json:"details,omitempty"`
 	Code       int      `json:"code"`
+}
+
+// details is metav1.StatusDetails, of which client-go reads the delay.
+type details struct {
+	RetryAfterSeconds int `json:"retryAfterSeconds"`
 }
 
 // reasons are metav1.StatusReason by code. kubectl shows them; for 502 there is
@@ -55,19 +63,31 @@ func writeStatus(w http.ResponseWriter, path string, r *refusal) {
 	if discovers(path) {
 		warn(w.Header(), message)
 	}
-	body, err := json.Marshal(status{
-		Kind: "Status", APIVersion: "v1", Status: "Failure", Message: message, Reason: reasons[r.code], Code: r.code,
-	})
+	answer := status{Kind: "Status", APIVersion: "v1", Status: "Failure", Message: message, Reason: reasons[r.code], Code: r.code}
+	if wait := r.retryAfter(); wait > 0 {
+		w.Header().Set("Retry-After", strconv.Itoa(wait))
+		answer.Details = &details{wait}
+	}
+	body, err := json.Marshal(answer)
 	if err != nil {
 		body = nil // strings always marshal
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
-	if r.code == http.StatusTooManyRequests {
-		w.Header().Set("Retry-After", "1")
-	}
 	w.WriteHeader(r.code)
 	w.Write(append(body, '\n')) // to a client that may be gone
+}
+
+// retryAfter returns after how many seconds the client may ask again, and 0 where the
+// user is to see the error instead: client-go asks again by itself, ten times.
+func (r *refusal) retryAfter() int {
+	switch {
+	case r.code == http.StatusTooManyRequests:
+		return 1
+	case r.code == http.StatusServiceUnavailable && r.fault.Kind == fault.PINRequired:
+		return 5
+	}
+	return 0
 }
 
 // warn adds what kubectl prints beside an answer.

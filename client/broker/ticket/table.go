@@ -196,6 +196,14 @@ func (t *Table) Lives(p Process) bool {
 	return known != nil && known.UID == p.UID && known.Start == p.Start
 }
 
+// Holds reports whether a process has a ticket for a profile.
+func (t *Table) Holds(p Process, profile string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	known := t.processes[p.PID]
+	return known != nil && known.UID == p.UID && known.Start == p.Start && known.recent(profile, time.Now(), 0) != nil
+}
+
 // Has reports whether a uid has a ticket for any profile.
 func (t *Table) Has(uid uint32) bool {
 	t.mu.Lock()

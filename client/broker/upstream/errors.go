@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -68,6 +69,24 @@ func AsFault(err error, profile string) (*fault.Error, bool) {
 	return nil, false
 }
 
+// Locked names the key in an error of kind [fault.PINRequired], and how to unlock it.
+// It returns other errors as they are.
+func Locked(err error, key string) error {
+	e, ok := fault.AsError(err)
+	if !ok || e.Kind != fault.PINRequired {
+		return err
+	}
+	locked := *e
+	if locked.Next.Do == "" {
+		locked.Next = fault.Next{Do: fault.Unlock}
+	}
+	if locked.Next.Do == fault.Unlock {
+		locked.Next.Key = cmp.Or(locked.Next.Key, key)
+	}
+	locked.Message = fmt.Sprintf("key %s is locked: %s", cmp.Or(locked.Next.Key, key), e.Message)
+	return &locked
+}
+
 // explain turns what failed into an [*Error].
 func (p *pool) explain(err error) *Error {
 	var own *Error
@@ -87,7 +106,7 @@ func (p *pool) explain(err error) *Error {
 
 // ofAgent explains the agent's answer, or that it gave none.
 func (p *pool) ofAgent(err error) *Error {
-	answer, ok := AsFault(err, p.id.profile)
+	answer, ok := AsFault(Locked(err, p.id.key), p.id.profile)
 	if !ok {
 		return nil
 	}
