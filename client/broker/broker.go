@@ -163,18 +163,17 @@ func (b *Broker) openAll(ctx context.Context) {
 }
 
 // Reload reads the policy and the profiles again. A policy that cannot be read
-// leaves the old one in force, and so does a profile.
+// leaves the old one in force, and so does a profile. New requests get new connections;
+// those in progress go on, unless the policy changed.
 func (b *Broker) Reload(ctx context.Context) error {
 	changed, err := b.policy.reload(b.LoadPolicy)
-	if err != nil {
-		return err
-	}
 	if changed {
 		b.issued.dropAll("the broker's policy changed")
 	}
 	b.profiles.reload()
+	b.issued.retireKey("", "reload")
 	b.openAll(ctx)
-	return nil
+	return err
 }
 
 // Alive returns nil while the broker's own locks can be had. It asks neither the agent

@@ -57,8 +57,8 @@ func (i *issued) drop(profile string) {
 	i.tickets.ForgetAll(profile)
 }
 
-// retireKey gives new requests of the profiles of a key a fresh handshake; requests
-// in progress go on.
+// retireKey gives new requests of the profiles of a key a fresh handshake, of all
+// profiles when the name is empty; requests in progress go on.
 func (i *issued) retireKey(name, why string) {
 	for _, p := range i.profilesOf(name) {
 		i.log.Info("connections are retired", "profile", p.Name, "key", name, "reason", why)

@@ -41,6 +41,9 @@ func TestPortTaken(t *testing.T) {
 	if s := r.broker.GetStatus(); len(s.Notices) != 1 || !strings.Contains(s.Notices[0].Message, address) {
 		t.Errorf("notices: %+v", s.Notices)
 	}
+	if p := r.broker.GetStatus().Profiles[0]; !strings.Contains(p.Fault, address) || !strings.Contains(p.Hint, "--listen") {
+		t.Errorf("the profile's fault: %q, %q", p.Fault, p.Hint)
+	}
 	squatter.Close()
 	if line, _ := r.get("prod", r.ticket("prod"), "/whoami"); !strings.HasPrefix(line, "alice ") {
 		t.Errorf("after the squatter: got %s", line)

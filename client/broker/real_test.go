@@ -148,10 +148,17 @@ func TestReload(t *testing.T) {
 	r := newRig(t, func(r *rig) { r.options.Args = append(r.options.Args, "--policy", path) })
 	ticket := r.ticket("prod")
 	_, watch := r.get("prod", ticket, "/watch")
+	signed := r.broker.GetStatus().Profiles[0].Signatures
 	r.broker.Signal(syscall.SIGHUP)
 	r.broker.WaitLog("msg=reloaded", 1)
 	if n := r.broker.GetStatus().Profiles[0].Connections; n != 1 {
-		t.Errorf("the same policy read again: %d connections, want 1", n)
+		t.Errorf("the same policy read again: %d connections, want the one of the watch", n)
+	}
+	if line, _ := r.get("prod", ticket, "/whoami"); !strings.HasPrefix(line, "alice ") {
+		t.Errorf("after a reload: got %s", line)
+	}
+	if s := r.broker.GetStatus().Profiles[0]; s.Signatures != signed+1 || s.Connections != 2 {
+		t.Errorf("after a reload: %+v, want a new connection beside that of the watch", s)
 	}
 	write("version: 1\nrules: [bad]\n")
 	r.broker.Signal(syscall.SIGHUP)

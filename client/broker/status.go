@@ -63,7 +63,7 @@ func (b *Broker) wireProfile(p *profile.Profile, flaw error, shared proxyState, 
 	switch {
 	case flaw != nil:
 		w.Fault, w.Hint = "its file has a fault, and the previous profile is in use: "+flaw.Error(), fixFile
-	case closed != nil && p.Proxy.Port != 0: // that of the shared listener is a notice
+	case closed != nil && slices.Contains(p.Modes, profile.ModeProxy):
 		known := toFault(closed, p.Name)
 		w.Fault, w.Hint = known.Message, known.Advice()
 	default:

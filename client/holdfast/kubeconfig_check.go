@@ -93,7 +93,7 @@ func (i *inspection) user(name string, u use) {
 	p := i.profile(subject, entry, u)
 	for _, context := range slices.Sorted(maps.Keys(i.config.Contexts)) {
 		if c := i.config.Contexts[context]; c.AuthInfo == name {
-			i.cluster("context "+context, i.config.Clusters[c.Cluster], c.Cluster, entry.Exec, u, p)
+			i.cluster(context, i.config.Clusters[c.Cluster], c.Cluster, entry.Exec, u, p)
 		}
 	}
 	if i.count(stateBad) == before {
@@ -155,7 +155,8 @@ func (i *inspection) profile(subject string, entry *kubeconfig.AuthInfo, u use) 
 }
 
 // cluster checks the cluster of a context.
-func (i *inspection) cluster(subject string, c *kubeconfig.Cluster, name string, e *kubeconfig.ExecConfig, u use, p *profile.Profile) {
+func (i *inspection) cluster(context string, c *kubeconfig.Cluster, name string, e *kubeconfig.ExecConfig, u use, p *profile.Profile) {
+	subject := "context " + context
 	if c == nil {
 		i.bad(subject, fmt.Sprintf("its cluster %q is not there", name), "kubectl config set-context chooses another")
 		return
@@ -180,7 +181,7 @@ func (i *inspection) cluster(subject string, c *kubeconfig.Cluster, name string,
 			return
 		}
 	}
-	i.compare(subject, c, &want, "holdfast kubeconfig remove "+p.Name+" and add it again")
+	i.compare(subject, c, &want, i.again(context, p, u, &want))
 }
 
 // compare checks that a cluster's entry is the one that add would write now.

@@ -79,6 +79,49 @@ func TestKubeconfigCheckBroker(t *testing.T) {
 	}
 }
 
+// The advice about one context, followed, corrects it and leaves the others.
+func TestKubeconfigCheckAdvice(t *testing.T) {
+	h := setUp(t)
+	h.run("kubeconfig", "add", "kind-dev", "--key", "alice").want(t, 0)
+	h.run("kubeconfig", "add", "kind-dev", "--key", "alice", "--name", "kept").want(t, 0)
+	h.run("kubeconfig", "add", "ü", "--key", "alice", "--profile", "other", "--replace", "--name", "replaced").want(t, 0)
+	good := h.text(t)
+	contexts := len(h.kubectlView(t).Contexts)
+	for _, c := range []struct{ name, context, advice string }{
+		{"kept", "kept", "holdfast kubeconfig add kind-dev --key alice --profile kind-dev --name kept"},
+		{"replaced", "ü", "holdfast kubeconfig remove 'ü', then holdfast kubeconfig add 'ü' --key alice --profile other --name replaced --replace"},
+	} {
+		head := "- name: " + c.name + "\n  cluster:\n    server: https://127.0.0.1:"
+		if !strings.Contains(good, head) {
+			t.Fatal(good)
+		}
+		check(t, os.WriteFile(h.config, []byte(strings.Replace(good, head, head+"1", 1)), 0o600))
+		var found []finding
+		check(t, json.Unmarshal([]byte(h.run("kubeconfig", "check", "--json").stdout), &found))
+		found = slices.DeleteFunc(found, func(f finding) bool { return f.State != stateBad })
+		if len(found) != 1 || found[0].Subject != "context "+c.context || found[0].Hint != c.advice {
+			t.Fatalf("got %+v, want the context %s and the advice %s", found, c.context, c.advice)
+		}
+		for _, command := range strings.Split(found[0].Hint, ", then ") {
+			words := strings.Fields(strings.ReplaceAll(command, "'", ""))
+			h.run(words[1:]...).want(t, 0)
+		}
+		h.run("kubeconfig", "check").want(t, 0)
+		if got := len(h.kubectlView(t).Contexts); got != contexts {
+			t.Errorf("after the advice about %s there are %d contexts, want %d", c.context, got, contexts)
+		}
+	}
+	// A context of the user's own that shares a user keeps it.
+	shared := strings.Replace(good, "contexts:\n", "contexts:\n- {name: mine, context: {cluster: kind-dev, user: replaced}}\n", 1)
+	check(t, os.WriteFile(h.config, []byte(strings.Replace(shared, "replaced\n  cluster:\n    server: https://127.0.0.1:", "replaced\n  cluster:\n    server: https://127.0.0.1:1", 1)), 0o600))
+	got := h.run("kubeconfig", "check").stdout
+	for _, want := range []string{"kubectl config set-context mine --cluster=replaced", "kubectl config set-cluster replaced --server=https://127.0.0.1:16500 --tls-server-name=other.holdfast.internal"} {
+		if !strings.Contains(got, want) || strings.Contains(got, "kubeconfig remove") {
+			t.Errorf("got %s, want %s and no removal", got, want)
+		}
+	}
+}
+
 // A shell that becomes the plugin is not in its way.
 func TestKubeconfigCheckOfAnExec(t *testing.T) {
 	h := setUp(t)
