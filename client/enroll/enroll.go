@@ -78,6 +78,11 @@ func (r *Request) Enroll(ctx context.Context, agent *client.Client) (*Enrollment
 	if err != nil {
 		return nil, err
 	}
+	if p.Cluster.ProxyURL == "" { // the broker and the timer that renews have another environment
+		if p.Cluster.ProxyURL, err = signin.ProxyFor(p.Cluster.Server); err != nil {
+			return nil, failure(err, "")
+		}
+	}
 	cluster := ClusterOf(p)
 	auth, err := r.Source.signIn(ctx, cluster)
 	if err != nil {

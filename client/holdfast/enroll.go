@@ -81,7 +81,7 @@ func (o *enrollOptions) flags(a *app, cmd *cobra.Command) {
 	f.StringVar(&o.server, "server", "", "with --token-file: the `URL` of the API server (default the profile's)")
 	f.StringVar(&o.ca, "ca", "", "with --server: the `FILE` of the certificates, PEM, that must have issued the server's")
 	f.StringVar(&o.serverName, "tls-server-name", "", "with --server: the `NAME` in the server's certificate (default its host)")
-	f.StringVar(&o.proxy, "proxy-url", "", "with --server: the `URL` of the proxy to the server (http, https or socks5)")
+	f.StringVar(&o.proxy, "proxy-url", "", "with --server: the `URL` of the proxy to the server, http, https or socks5 (default HTTPS_PROXY's)")
 	f.StringVar(&o.subject, "subject", "", "the `SUBJECT`: CN is the user, each O a group (default the user that signs in)")
 	f.StringVar(&o.node, "node", "", "enroll the node `NAME` rather than a person")
 	f.StringVar(&o.Signer, "signer-name", "", "the `SIGNER` (default "+enroll.PeopleSigner+", for nodes "+enroll.NodeSigner+")")
@@ -227,6 +227,7 @@ func (a *app) enrolled(e *enroll.Enrollment) error {
 	a.unproven(e.Unproven)
 	err := table(a.stdout,
 		[]string{"profile", e.Profile.Name},
+		[]string{"server", serverOf(e.Profile)},
 		[]string{"key", e.Key},
 		[]string{"signed in as", signedIn},
 		[]string{"valid until", when(e.Leaf.NotAfter)},

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 
+	"holdfast/client/exchange/kubernetes/signin"
 	"holdfast/client/kubeconfig"
 	"holdfast/client/profile"
 )
@@ -39,6 +40,11 @@ func (o *addOptions) newProfile(cluster *kubeconfig.Cluster) (p, known *profile.
 		Server: cluster.Server, CertificateAuthorityData: string(authority), TLSServerName: cluster.TLSServerName,
 		ProxyURL: cluster.ProxyURL, DisableCompression: cluster.DisableCompression,
 	}
+	if p.Cluster.ProxyURL == "" {
+		if p.Cluster.ProxyURL, err = proxyOf(known, cluster.Server); err != nil {
+			return nil, nil, err
+		}
+	}
 	if err := o.fillIn(p); err != nil {
 		return nil, nil, err
 	}
@@ -46,6 +52,16 @@ func (o *addOptions) newProfile(cluster *kubeconfig.Cluster) (p, known *profile.
 		return nil, nil, failf("the first word of each line is the profile's", "%w", err)
 	}
 	return p, known, nil
+}
+
+// proxyOf returns the proxy to a server whose kubeconfig names none: the environment's,
+// which the broker does not have, else the existing profile's.
+func proxyOf(known *profile.Profile, server string) (string, error) {
+	proxy, err := signin.ProxyFor(server)
+	if proxy == "" && err == nil && known != nil {
+		proxy = known.Cluster.ProxyURL
+	}
+	return proxy, err
 }
 
 // fillIn applies the options of the mode.

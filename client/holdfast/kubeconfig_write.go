@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"os"
 	"strings"
 	"time"
@@ -72,7 +73,7 @@ func (a *app) added(ctx context.Context, o *addOptions, file string, p *profile.
 	}
 	err := table(a.stdout,
 		[]string{"profile", fmt.Sprintf("%s, in %s", p.Name, profile.Directory(o.system))},
-		[]string{"server", p.Cluster.Server},
+		[]string{"server", serverOf(p)},
 		[]string{"key", p.Key},
 		[]string{"context", fmt.Sprintf("%s, in %s", name, file)},
 		[]string{"try it", "kubectl --context " + quoted(name) + " auth whoami"},
@@ -94,6 +95,15 @@ func (a *app) added(ctx context.Context, o *addOptions, file string, p *profile.
 		a.note("%s; %s", fault, hint)
 	}
 	return nil
+}
+
+// serverOf shows a profile's server, and the proxy to it without its password.
+func serverOf(p *profile.Profile) string {
+	proxy, err := url.Parse(p.Cluster.ProxyURL)
+	if err != nil || p.Cluster.ProxyURL == "" {
+		return p.Cluster.Server
+	}
+	return p.Cluster.Server + ", through " + proxy.Redacted()
 }
 
 // brokerFault returns the broker's fault for a profile, and the next step.

@@ -74,6 +74,26 @@ func (c *Cluster) Dial(cfg *tls.Config) (*http.Transport, error) {
 	}, nil
 }
 
+// ProxyFor returns the URL of the proxy that the environment names for a server
+// (HTTPS_PROXY, NO_PROXY), as profiles take it; it is empty for none.
+func ProxyFor(server string) (string, error) {
+	u, err := url.Parse(server)
+	if err != nil {
+		return "", errors.New("the cluster's server is not a URL")
+	}
+	proxy, err := http.ProxyFromEnvironment(&http.Request{URL: u})
+	if err != nil {
+		return "", errors.New("HTTPS_PROXY is not the URL of a proxy") // it may hold a password
+	}
+	if proxy == nil {
+		return "", nil
+	}
+	if proxy.Scheme == "socks5h" { // net/http resolves names at the proxy in both cases
+		proxy.Scheme = "socks5"
+	}
+	return proxy.String(), nil
+}
+
 // Transport is a way to sign in to one API server.
 type Transport struct {
 	base   *http.Transport
