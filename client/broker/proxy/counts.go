@@ -39,7 +39,7 @@ func (c *counts) refused(r *refusal) { c.refusals.Add(1, r.outcome) }
 
 func (c *counts) refusedConnection(err error) {
 	reason := "owner"
-	if errors.Is(err, errFull) {
+	if errors.Is(err, errFull) || errors.Is(err, errFlood) {
 		reason = "full"
 	}
 	c.rejected.Add(1, reason)

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"holdfast/client/broker/ticket"
@@ -43,6 +44,7 @@ type connections struct {
 	ticketless int // have shown no ticket
 	unknown    int // of these, the ones whose uid had no ticket
 	perUID     map[uint32]*uidCount
+	strangers  strangers // has its own lock
 }
 
 type uidCount struct{ open, ticketless int }
@@ -67,6 +69,7 @@ func (d *connections) enter(c *connection) error {
 	d.ticketless++
 	if c.unknown {
 		d.unknown++
+		c.counted.Store(true)
 	}
 	own.open++
 	own.ticketless++
@@ -83,6 +86,7 @@ func (d *connections) authenticated(c *connection) {
 		return
 	}
 	c.ticketless = false
+	c.counted.Store(false)
 	c.timer.Stop()
 	d.ticketless--
 	if c.unknown {
@@ -161,7 +165,11 @@ func (l *listener) receive(conn net.Conn) (*connection, error) {
 	if c.uid, err = ticket.OwnerUID(c.client, c.server); err != nil {
 		return nil, err
 	}
-	c.unknown = c.uid != uint32(os.Getuid()) && !l.proxy.options.Tickets.Has(c.uid)
+	c.hasTicket = l.proxy.options.Tickets.Has
+	c.unknown = c.uid != uint32(os.Getuid()) && !c.hasTicket(c.uid)
+	if c.unknown && !c.all.strangers.spend(c.uid, 0, time.Now()) {
+		return nil, errFlood
+	}
 	return c, l.proxy.open.enter(c)
 }
 
@@ -173,7 +181,9 @@ type connection struct {
 	client, server netip.AddrPort
 	uid            uint32
 
-	unknown    bool        // its uid had no ticket at the start
+	unknown    bool // its uid had no ticket at the start
+	hasTicket  func(uid uint32) bool
+	counted    atomic.Bool // its bytes are counted: a uid without a ticket sends them
 	ticketless bool        // has shown no ticket; guarded by all
 	timer      *time.Timer // closes it at ticketTimeout
 
