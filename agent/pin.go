@@ -47,7 +47,7 @@ func (r *request) askPIN(ctx context.Context, k pinRequest) error {
 
 // pinWanted is the error for a locked key where no prompt can be shown.
 func pinWanted(rec store.Record) fault.Error {
-	return fault.Error{Kind: fault.PINRequired, Message: "the key is locked with a PIN", Next: fault.Next{Do: fault.Unlock, Key: rec.Name}}
+	return fault.Error{Kind: fault.PINRequired, Message: "key " + rec.Name + " wants its PIN", Next: fault.Next{Do: fault.Unlock, Key: rec.Name}}
 }
 
 // unlockByPrompt asks until the PIN is right. Each PIN is tried in the name of a request

@@ -54,6 +54,9 @@ func (p *Proxy) admit(c *connection, r *http.Request) (*admission, *refusal) {
 	if refused != nil {
 		return nil, refused
 	}
+	if !strings.HasPrefix(token, ticket.Prefix) {
+		return nil, foreign(token)
+	}
 	h, err := p.options.Tickets.Check(token)
 	if err != nil {
 		return nil, unauthorized(err)
@@ -120,6 +123,17 @@ func bearer(r *http.Request) (string, *refusal) {
 		return no("the request's Authorization header has no ticket")
 	}
 	return token, nil
+}
+
+// foreign refuses a token that is no ticket.
+func foreign(token string) *refusal {
+	what := "a token"
+	if strings.HasPrefix(token, "eyJ") && strings.Count(token, ".") == 2 { // {" in base64: RFC 7515
+		what = "a JWT"
+	}
+	return refuse(http.StatusUnauthorized, "ticket",
+		"a program that sends tokens of its own needs mode token; kubectl must get neither --token nor a user with a token",
+		"the request has %s, which is no ticket of holdfast", what)
 }
 
 // carriesToken reports whether a request has a token among its WebSocket protocols.

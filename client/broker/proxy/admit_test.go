@@ -47,6 +47,21 @@ func TestARequestWithATicket(t *testing.T) {
 	})
 }
 
+// A token that is no ticket is called what it is, and is not in the answer.
+func TestTokenThatIsNoTicket(t *testing.T) {
+	r := newRig(t, ok)
+	for token, want := range map[string]string{
+		"eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJ4In0.c2lnbmF0dXJl": "the request has a JWT, which is no ticket of holdfast",
+		"hunter2": "the request has a token, which is no ticket of holdfast",
+	} {
+		got := r.do(r.client("prod", true), "GET", "/api/v1/pods", nil, "Authorization", "Bearer "+token)
+		got.want(t, 401, want, "needs mode token")
+		if strings.Contains(got.body, token) {
+			t.Errorf("the answer holds the token: %s", got.body)
+		}
+	}
+}
+
 func TestRequestsWithoutATicket(t *testing.T) {
 	protocols(t, func(t *testing.T, http2 bool) {
 		r := newRig(t, ok)
