@@ -36,7 +36,11 @@ func explain(err error) error {
 	case errors.As(err, &answer):
 		return fromBroker(answer)
 	case errors.As(err, &unreachable):
-		return &failure{exitUnreachable, unreachable.Reason, withoutSudo(unreachable.Hint)}
+		f := &failure{exitUnreachable, unreachable.Reason, withoutSudo(unreachable.Hint)}
+		if silent := errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ECONNREFUSED); silent && !underSudo() {
+			return notRunning{f}
+		}
+		return f
 	case errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
 		return &failure{
 			exitDenied, fmt.Sprintf("the broker rejects uid %d", os.Getuid()),
@@ -51,10 +55,16 @@ func explain(err error) error {
 // withoutSudo returns a hint about sudo(8) when kubectl runs through it, as a user
 // that the broker does not serve, and the given hint otherwise.
 func withoutSudo(hint string) string {
-	if by := os.Getenv("SUDO_UID"); by != "" && by != strconv.Itoa(os.Getuid()) {
-		return "run kubectl without sudo: the broker of uid " + by + " serves only that user"
+	if underSudo() {
+		return "run kubectl without sudo: the broker of uid " + os.Getenv("SUDO_UID") + " serves only that user"
 	}
 	return hint
+}
+
+// underSudo reports whether another user runs kubectl through sudo(8).
+func underSudo() bool {
+	by := os.Getenv("SUDO_UID")
+	return by != "" && by != strconv.Itoa(os.Getuid())
 }
 
 // fromBroker explains the broker's error. One of a kind that a later broker has

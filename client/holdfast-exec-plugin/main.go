@@ -28,6 +28,7 @@ import (
 	"time"
 
 	"holdfast/client/execcredential"
+	"holdfast/internal/brokerwire"
 	"holdfast/internal/printable"
 )
 
@@ -59,6 +60,11 @@ type failure struct {
 }
 
 func (f *failure) Error() string { return f.fact }
+
+// notRunning is the failure that no broker listens.
+type notRunning struct{ *failure }
+
+func (n notRunning) Unwrap() error { return n.failure }
 
 // run runs the command and returns its exit code. It writes to stdout only when
 // the code is 0.
@@ -106,6 +112,10 @@ func credential(o options, info string, stderr io.Writer) ([]byte, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	got, err := b.credential(ctx, cancel, o, request)
+	if down := (notRunning{}); errors.As(err, &down) && o.mode == brokerwire.ModeProxy && !request.Assumed {
+		report(stderr, err)
+		got, err = placeholder(), nil
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -113,6 +123,17 @@ func credential(o options, info string, stderr io.Writer) ([]byte, error) {
 		Token: got.Token, Certificate: got.ClientCertificateData, Key: got.ClientKeyData, Expires: got.ExpirationTimestamp,
 	}, time.Now())
 }
+
+// placeholder returns a credential that opens nothing, for a client of the proxy when no
+// broker listens. After a failure client-go would run the plugin again for each request,
+// five times for one command of kubectl; with it, the next error is that the proxy does
+// not listen either. A proxy that has come back rejects it, and client-go then asks again.
+func placeholder() *brokerwire.Credential {
+	return &brokerwire.Credential{Token: brokerwire.Placeholder, ExpirationTimestamp: time.Now().Add(placeholderTime)}
+}
+
+// placeholderTime is how long a client takes no broker for granted.
+const placeholderTime = 5 * time.Second
 
 // report writes one line for the user and returns the exit code.
 func report(stderr io.Writer, err error) int {

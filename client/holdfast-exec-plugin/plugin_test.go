@@ -290,9 +290,14 @@ func TestRestart(t *testing.T) {
 
 func TestAbsent(t *testing.T) {
 	started := time.Now()
-	code, stdout, stderr := plugin(info, "--profile", "p", "--socket", filepath.Join(t.TempDir(), "none.sock"))
+	code, stdout, stderr := plugin(info, "--profile", "p", "--mode", "token", "--socket", filepath.Join(t.TempDir(), "none.sock"))
 	if code != exitUnreachable || stdout != "" || !strings.Contains(stderr, "no broker listens") || strings.Count(stderr, "\n") != 1 {
 		t.Errorf("exit %d, %q, %q", code, stdout, stderr)
+	}
+	// client-go would run the plugin again and again; the proxy is not there either.
+	code, stdout, stderr = plugin(info, "--profile", "p", "--socket", filepath.Join(t.TempDir(), "none.sock"))
+	if code != exitDone || !strings.Contains(stdout, `"token":"`+brokerwire.Placeholder+`"`) || !strings.Contains(stderr, "no broker listens") || strings.Count(stderr, "\n") != 1 {
+		t.Errorf("mode proxy: exit %d, %q, %q", code, stdout, stderr)
 	}
 	if d := time.Since(started); d > 5*time.Second {
 		t.Errorf("it took %s", d)

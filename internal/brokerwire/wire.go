@@ -28,6 +28,10 @@ const (
 	ModeToken       = "token"
 )
 
+// Placeholder is the token that the plugin gives to a client of the proxy when no broker
+// listens. It opens nothing.
+const Placeholder = "holdfast-no-ticket"
+
 // Cluster describes, in the words of a client, the cluster that it wants a credential for.
 type Cluster struct {
 	Server                   string `json:"server"`

@@ -8,6 +8,7 @@ import (
 
 	"holdfast/client/broker/ticket"
 	"holdfast/client/profile"
+	"holdfast/internal/brokerwire"
 	"holdfast/internal/fault"
 )
 
@@ -127,6 +128,9 @@ func bearer(r *http.Request) (string, *refusal) {
 
 // foreign refuses a token that is no ticket.
 func foreign(token string) *refusal {
+	if token == brokerwire.Placeholder {
+		return refuse(http.StatusUnauthorized, "ticket", runAgain, "no broker listened when the plugin asked for a ticket")
+	}
 	what := "a token"
 	if strings.HasPrefix(token, "eyJ") && strings.Count(token, ".") == 2 { // {" in base64: RFC 7515
 		what = "a JWT"

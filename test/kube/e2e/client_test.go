@@ -71,7 +71,7 @@ func TestFaultsReachThePerson(t *testing.T) {
 		spoil func(t *testing.T, r *rig, c *clientcmdapi.Config)
 		code  string
 	}{
-		{"no broker", profile.ModeProxy, func(_ *testing.T, r *rig, _ *clientcmdapi.Config) { r.broker.Kill() }, "3"},
+		{"no broker", profile.ModeToken, func(_ *testing.T, r *rig, _ *clientcmdapi.Config) { r.broker.Kill() }, "3"},
 		{"no agent", profile.ModeToken, func(_ *testing.T, r *rig, _ *clientcmdapi.Config) { r.agent.Kill() }, "3"},
 		{"a stuck broker", profile.ModeProxy, func(_ *testing.T, r *rig, _ *clientcmdapi.Config) { r.broker.Signal(syscall.SIGSTOP) }, "3"},
 		{"a stuck agent", profile.ModeToken, func(_ *testing.T, r *rig, _ *clientcmdapi.Config) { r.agent.Signal(syscall.SIGSTOP) }, "3"},
