@@ -101,7 +101,7 @@ func New(o Options) (*Broker, error) {
 	}
 	b.calls, b.cutCalls = context.WithCancel(context.Background())
 	b.counts = newCounts(b.registry)
-	b.issued = &issued{log: o.Log, tickets: ticket.New(ticket.Options{})}
+	b.issued = &issued{log: o.Log, tickets: ticket.New(ticket.Options{Restored: b.restored})}
 	b.profiles = newProfileCache(o.Profiles, b.issued.dropProfile)
 	b.watch = &agentWatch{agent: o.Agent, uid: b.uid, log: o.Log, issued: b.issued, back: b.openAll}
 	pools := upstream.New(upstream.Options{Agent: o.Agent, Metrics: b.registry, Log: o.Log, Alone: b.watch.keys.alone})
@@ -127,6 +127,11 @@ func (o *Options) setDefaults() {
 
 // newProxy makes the proxy with its certificate.
 func (b *Broker) newProxy(certificate tls.Certificate) *proxy.Proxy {
+	if key, err := ticketKey(certificate); err != nil {
+		b.Log.Warn("tickets will end with this broker", "error", err)
+	} else {
+		b.issued.tickets.UseKey(key)
+	}
 	return proxy.New(proxy.Options{
 		Certificate: certificate, Tickets: b.issued.tickets, Pools: b.issued.pools,
 		Profile: b.profiles.get, Allowed: b.mayProxy, Metrics: b.registry, Log: b.Log,
@@ -184,6 +189,14 @@ func (b *Broker) Alive() error {
 	_ = b.watch.fault()
 	_, _ = b.identities.get(ticket.Process{})
 	return nil
+}
+
+// Grace returns when no upgraded connection of the proxy (exec, attach, port-forward) and
+// no followed log is open, or when ctx ends. The broker serves as before.
+func (b *Broker) Grace(ctx context.Context) {
+	if server := b.proxy.current(); server != nil {
+		server.WaitEndless(ctx)
+	}
 }
 
 // Shutdown stops accepting, lets calls and proxied requests finish until ctx

@@ -1,6 +1,12 @@
 package broker
 
 import (
+	"crypto/ecdsa"
+	"crypto/hkdf"
+	"crypto/sha256"
+	"crypto/tls"
+	"errors"
+	"os"
 	"sync"
 	"time"
 
@@ -66,4 +72,29 @@ func (i *identities) get(p ticket.Process) (peer.Identity, bool) {
 func (b *Broker) mayProxy(holder ticket.Process, profile string) bool {
 	id, ok := b.identities.get(holder)
 	return ok && b.decide(id, policy.Proxy, profile)
+}
+
+// restored notes the identity of a process whose ticket an earlier broker issued.
+func (b *Broker) restored(p ticket.Process, plugin peer.Identity, until time.Time) {
+	b.identities.put(p, plugin, until, b.issued.tickets.Lives)
+}
+
+// ticketKey derives the key of tickets from the proxy's private key, which the next broker
+// has too, and from the machine's start: until the next one, a pid and a start time are
+// one process's.
+func ticketKey(certificate tls.Certificate) ([]byte, error) {
+	private, ok := certificate.PrivateKey.(*ecdsa.PrivateKey)
+	if !ok {
+		return nil, errors.New("the proxy's key is not an ECDSA key")
+	}
+	secret, err := private.Bytes()
+	if err != nil {
+		return nil, err
+	}
+	defer clear(secret)
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return nil, err
+	}
+	return hkdf.Key(sha256.New, secret, boot, "holdfast tickets", sha256.Size)
 }

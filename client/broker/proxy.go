@@ -211,6 +211,13 @@ func (f *proxyListeners) close(profiles map[string]*profile.Profile) {
 	maps.DeleteFunc(f.faults, func(name string, _ error) bool { return obsolete(name) })
 }
 
+// current returns the server, or nil before the agent has given back its key.
+func (f *proxyListeners) current() *proxy.Proxy {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.server
+}
+
 // shutdown closes every listener, and cuts requests that last beyond ctx.
 func (f *proxyListeners) shutdown(ctx context.Context) error {
 	f.mu.Lock()

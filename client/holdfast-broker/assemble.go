@@ -64,6 +64,7 @@ func assemble(c *config, parts *daemon.Parts) (*daemon.Service, error) {
 	return &daemon.Service{
 		Daemon: b, Keeps: "the old policy stays in force",
 		Start:  b.Start,
+		Grace:  b.Grace,
 		Accept: map[string]func(context.Context, *door.Socket) error{brokerSocket: b.Serve},
 		Ready:  []any{"version", parts.Version, "socket", c.socket, "profiles", c.profiles},
 	}, nil

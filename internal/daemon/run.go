@@ -30,6 +30,7 @@ import (
 
 const (
 	reloadTimeout   = 5 * time.Second  // for one reload
+	graceTimeout    = 5 * time.Second  // for Grace
 	drainTimeout    = 5 * time.Second  // for requests in progress when the daemon stops
 	socketsInterval = 30 * time.Second // between two checks of the sockets
 )
@@ -48,6 +49,7 @@ type Service struct {
 	Start  func(context.Context)                                      // runs before readiness; may be nil
 	Tasks  []func(context.Context) error                              // run until their context ends; an error ends the daemon
 	Accept map[string]func(ctx context.Context, s *door.Socket) error // likewise, for each Unix socket by its name
+	Grace  func(context.Context)                                      // waits, before the daemon stops, for what would suffer most; may be nil
 	Ready  []any                                                      // what the log says at readiness: keys and values, in turn
 	Keeps  string                                                     // what stays in force when a reload fails: "the old policy stays in force"
 }
@@ -87,7 +89,7 @@ func (s *Service) run(sockets map[string]*door.Socket, signals <-chan os.Signal,
 				s.reload(ctx, log)
 				continue
 			}
-			return s.shutdown(stop, log)
+			return s.shutdown(ctx, stop, log)
 		}
 	}
 }
@@ -129,10 +131,16 @@ func (s *Service) reload(ctx context.Context, log *slog.Logger) {
 	notify.Ready()
 }
 
-// shutdown lets requests in progress finish.
-func (s *Service) shutdown(stop context.CancelFunc, log *slog.Logger) error {
+// shutdown waits for Grace, while the daemon serves as before, and lets requests in
+// progress finish.
+func (s *Service) shutdown(ctx context.Context, stop context.CancelFunc, log *slog.Logger) error {
 	notify.Stopping()
 	log.Info("stopping")
+	if s.Grace != nil {
+		grace, cancel := context.WithTimeout(ctx, graceTimeout)
+		s.Grace(grace)
+		cancel()
+	}
 	stop()
 	ctx, cancel := context.WithTimeout(context.Background(), drainTimeout)
 	defer cancel()

@@ -8,6 +8,7 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -47,6 +48,7 @@ type exchange struct {
 	*admission
 	path    string // as the client asked for it
 	upgrade bool
+	watch   bool
 	began   time.Time
 	sent    bool   // on to the API server
 	outcome string // set when the API server did not answer
@@ -64,7 +66,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	began := time.Now()
 	c := connectionOf(r.Context())
 	if c == nil || !p.running.begin() {
-		writeStatus(w, r.URL.Path, refuse(http.StatusServiceUnavailable, "", "try again", "the broker is ending"))
+		writeStatus(w, r.URL.Path, ending())
 		return
 	}
 	defer p.running.Done()
@@ -81,8 +83,14 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer p.limit.leave(c.uid)
-	e := &exchange{admission: admitted, path: r.URL.Path, upgrade: upgrades(r), began: began}
+	e := &exchange{admission: admitted, path: r.URL.Path, upgrade: upgrades(r), watch: watches(r), began: began}
 	defer p.finish(e)
+	ctx := context.WithValue(r.Context(), exchangeKey{}, e)
+	if !e.watch && (e.upgrade || streams(r.URL)) {
+		var done func()
+		ctx, done = p.beginEndless(ctx, c, e)
+		defer done()
+	}
 	forwarder := p.bulk
 	if e.upgrade || streams(r.URL) {
 		forwarder = p.stream
@@ -91,7 +99,25 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		p.counts.upgrades.Add(1, e.profile.Name)
 		defer p.counts.upgrades.Add(-1, e.profile.Name)
 	}
-	forwarder.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), exchangeKey{}, e)))
+	forwarder.ServeHTTP(w, r.WithContext(ctx))
+}
+
+// beginEndless counts a request whose answer has no end until done is called, and cuts
+// it when the proxy ends.
+func (p *Proxy) beginEndless(ctx context.Context, c *connection, e *exchange) (_ context.Context, done func()) {
+	p.endless.Add(1)
+	ctx, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(p.ending, func() {
+		cancel()
+		if e.upgrade {
+			c.Close() // the server does not track it any more
+		}
+	})
+	return ctx, func() {
+		stop()
+		cancel()
+		p.endless.Add(-1)
+	}
 }
 
 // forwardable rejects requests that mean something else to a proxy, or would leave the
@@ -167,6 +193,16 @@ func streams(u *url.URL) bool {
 	return strings.Contains(u.RawQuery, "watch=") || strings.Contains(u.RawQuery, "follow=") || strings.Contains(u.Path, "/watch/")
 }
 
+// watches reports whether a request is a watch, whose client asks again when the answer
+// ends.
+func watches(r *http.Request) bool {
+	if r.Method != http.MethodGet || r.URL.RawQuery == "" {
+		return false
+	}
+	watch, err := strconv.ParseBool(r.URL.Query().Get("watch"))
+	return err == nil && watch
+}
+
 // forwarder returns a reverse proxy with one size of buffers. Answers of unknown
 // length are flushed as they come.
 func (p *Proxy) forwarder(buffers httputil.BufferPool) *httputil.ReverseProxy {
@@ -205,10 +241,13 @@ func rewrite(r *httputil.ProxyRequest) {
 // failed answers a request for which there is no answer of the API server.
 func (p *Proxy) failed(w http.ResponseWriter, r *http.Request, err error) {
 	e := exchangeOf(r.Context())
-	if errors.Is(err, context.Canceled) && r.Context().Err() != nil {
+	refused := explain(err)
+	switch canceled := errors.Is(err, context.Canceled); {
+	case canceled && p.ending.Err() != nil:
+		refused = ending()
+	case canceled && r.Context().Err() != nil:
 		e.outcome = "canceled"
 	}
-	refused := explain(err)
 	if e.outcome == "" {
 		e.outcome = refused.outcome
 		p.log.Info("request failed", "uid", e.who.UID, "pid", e.who.PID, "profile", e.profile.Name, "code", refused.code, "reason", refused.fault.Message)

@@ -15,6 +15,7 @@ import (
 
 	"holdfast/client/broker/upstream"
 	"holdfast/internal/fault"
+	"holdfast/test/pace"
 	"holdfast/test/role"
 )
 
@@ -307,25 +308,104 @@ func TestShutdownWaitsForRequests(t *testing.T) {
 	}
 }
 
-func TestShutdownCutsWatches(t *testing.T) {
+// A watch ends like that of an API server that stops: whole, at once, and its client asks
+// again on another connection.
+func TestShutdownEndsWatches(t *testing.T) {
+	protocols(t, func(t *testing.T, http2 bool) {
+		r := newRig(t, func(w http.ResponseWriter, request *http.Request) {
+			io.WriteString(w, "event\n")
+			w.(http.Flusher).Flush()
+			<-request.Context().Done()
+		})
+		response := r.open(http2, "/api/v1/pods?watch=1")
+		took := make(chan time.Duration, 1)
+		r.shutdown.Do(func() {
+			go func() {
+				began := time.Now()
+				r.proxy.Shutdown(context.Background())
+				took <- time.Since(began)
+			}()
+		})
+		if text, err := io.ReadAll(response.Body); string(text) != "event\n" || err != nil {
+			t.Errorf("got %q, %v; want the event and the end of the body", text, err)
+		}
+		if d := <-took; pace.Over(t, d, time.Second) {
+			t.Errorf("the shutdown took %v", d)
+		}
+	})
+}
+
+// open makes a request and returns the answer, which has begun.
+func (r *rig) open(http2 bool, path string) *http.Response {
+	r.t.Helper()
+	request, err := http.NewRequest("GET", "https://"+r.address+path, nil)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	request.Header.Set("Authorization", "Bearer "+r.ticket("prod"))
+	response, err := r.client("prod", http2).Do(request)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() { response.Body.Close() })
+	return response
+}
+
+// A log that is followed has no next event to ask for: it gets time to end.
+func TestFollowedLogsAreWaitedFor(t *testing.T) {
+	protocols(t, func(t *testing.T, http2 bool) {
+		release := make(chan struct{})
+		r := newRig(t, func(w http.ResponseWriter, request *http.Request) {
+			w.(http.Flusher).Flush()
+			select {
+			case <-release:
+			case <-request.Context().Done():
+			}
+		})
+		first := r.open(http2, "/api/v1/namespaces/a/pods/b/log?follow=true")
+		waited := make(chan struct{})
+		go func() {
+			r.proxy.WaitEndless(context.Background())
+			close(waited)
+		}()
+		second := r.open(http2, "/api/v1/namespaces/a/pods/b/log?follow=true") // served as before
+		select {
+		case <-waited:
+			t.Error("a log is open, and nothing waits for it")
+		default:
+		}
+		close(release)
+		if _, err := io.ReadAll(second.Body); err != nil {
+			t.Error(err)
+		}
+		if _, err := io.ReadAll(first.Body); err != nil {
+			t.Error(err)
+		}
+		<-waited
+	})
+}
+
+func TestShutdownCutsFollowedLogs(t *testing.T) {
 	protocols(t, func(t *testing.T, http2 bool) {
 		r := newRig(t, func(w http.ResponseWriter, request *http.Request) {
 			w.(http.Flusher).Flush()
 			<-request.Context().Done()
 		})
-		request, err := http.NewRequest("GET", "https://"+r.address+"/api/v1/pods?watch=1", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		request.Header.Set("Authorization", "Bearer "+r.ticket("prod"))
-		response, err := r.client("prod", http2).Do(request)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer response.Body.Close()
-		r.stop(50 * time.Millisecond)
+		response := r.open(http2, "/api/v1/namespaces/a/pods/b/log?follow=true")
+		r.shutdown.Do(func() { r.proxy.Shutdown(context.Background()) })
 		if _, err := io.ReadAll(response.Body); err == nil {
-			t.Error("the watch ended as if it were whole")
+			t.Error("the log ended as if it were whole")
 		}
 	})
+}
+
+// A connection that shows no ticket does not hold up the end.
+func TestShutdownDoesNotWaitForTicketless(t *testing.T) {
+	r := newRig(t, ok)
+	r.dial("prod")
+	began := time.Now()
+	r.shutdown.Do(func() { r.proxy.Shutdown(context.Background()) })
+	if took := time.Since(began); pace.Over(t, took, 2*time.Second) {
+		t.Errorf("the shutdown took %v", took)
+	}
 }

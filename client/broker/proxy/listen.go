@@ -114,11 +114,20 @@ func (d *connections) leave(c *connection) {
 }
 
 // close cuts the connections that are left.
-func (d *connections) close() {
+func (d *connections) close() { d.closeThose(func(*connection) bool { return true }) }
+
+// closeTicketless cuts the connections that have shown no ticket.
+func (d *connections) closeTicketless() {
+	d.closeThose(func(c *connection) bool { return c.ticketless })
+}
+
+func (d *connections) closeThose(which func(*connection) bool) {
 	d.mu.Lock()
 	var left []*connection
 	for c := range d.open {
-		left = append(left, c)
+		if which(c) {
+			left = append(left, c)
+		}
 	}
 	d.mu.Unlock()
 	for _, c := range left {

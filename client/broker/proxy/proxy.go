@@ -21,6 +21,7 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"holdfast/client/broker/ticket"
@@ -61,7 +62,10 @@ type Proxy struct {
 
 	ctx     context.Context // of every request
 	cut     context.CancelFunc
+	ending  context.Context // of watches, and of other answers without an end
+	end     context.CancelFunc
 	running running
+	endless atomic.Int64 // upgraded connections and followed logs that are open
 }
 
 // The limits of the resources that a client can use.
@@ -83,6 +87,7 @@ func New(o Options) *Proxy {
 	}
 	p := &Proxy{options: o, log: o.Log, counts: newCounts(o.Metrics)}
 	p.ctx, p.cut = context.WithCancel(context.Background())
+	p.ending, p.end = context.WithCancel(p.ctx)
 	p.open = newConnections()
 	p.bulk, p.stream = p.forwarder(&largeBuffers{}), p.forwarder(&smallBuffers{})
 	p.server = &http.Server{
@@ -135,8 +140,32 @@ func (p *Proxy) Serve(l net.Listener, profile string) error {
 	return err
 }
 
-// Shutdown closes the listeners, lets requests finish until ctx ends, and cuts
-// what is left, upgraded connections too.
+// The pace of an orderly end.
+const (
+	endlessPoll   = 20 * time.Millisecond  // between two looks at [Proxy.WaitEndless]'s answers
+	goAwayTime    = 20 * time.Millisecond  // for GOAWAY frames to be queued before watches end
+	ticketlessEnd = 500 * time.Millisecond // for connections that have shown no ticket
+)
+
+// WaitEndless returns when no upgraded connection (exec, attach, port-forward) and no
+// followed log is open, or when ctx ends. The proxy serves as before meanwhile: call it
+// before [Proxy.Shutdown], which cuts them.
+func (p *Proxy) WaitEndless(ctx context.Context) {
+	poll := time.NewTicker(endlessPoll)
+	defer poll.Stop()
+	for p.endless.Load() > 0 {
+		select {
+		case <-ctx.Done():
+			return
+		case <-poll.C:
+		}
+	}
+}
+
+// Shutdown closes the listeners, and ends watches as an API server that stops does:
+// each answer is complete, so that its client asks again, on another connection. It
+// cuts upgraded connections and followed logs, lets other requests finish until ctx
+// ends, and cuts what is left.
 func (p *Proxy) Shutdown(ctx context.Context) error {
 	finished := make(chan error, 1)
 	go func() {
@@ -144,6 +173,10 @@ func (p *Proxy) Shutdown(ctx context.Context) error {
 		p.running.end()
 		finished <- err
 	}()
+	// A client that learns of the end of its watch before it has the GOAWAY would ask
+	// again on this connection.
+	defer time.AfterFunc(goAwayTime, p.end).Stop()
+	defer time.AfterFunc(ticketlessEnd, p.open.closeTicketless).Stop()
 	var err error
 	select {
 	case err = <-finished:

@@ -80,7 +80,11 @@ func (p *Proxy) send(e *exchange, r *http.Request) (*http.Response, error) {
 	if e.upgrade {
 		return p.options.Pools.Upgrade(e.who, e.profile).RoundTrip(r)
 	}
-	return p.options.Pools.Transport(e.who, e.profile).RoundTrip(r)
+	transport := p.options.Pools.Transport(e.who, e.profile)
+	if e.watch {
+		return p.watch(transport, r)
+	}
+	return transport.RoundTrip(r)
 }
 
 // relayed reports whether the API server relays requests of this path to a pod, service

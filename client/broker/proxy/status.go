@@ -82,7 +82,7 @@ func writeStatus(w http.ResponseWriter, path string, r *refusal) {
 // user is to see the error instead: client-go asks again by itself, ten times.
 func (r *refusal) retryAfter() int {
 	switch {
-	case r.code == http.StatusTooManyRequests:
+	case r.code == http.StatusTooManyRequests, r.outcome == outcomeEnding:
 		return 1
 	case r.code == http.StatusServiceUnavailable && r.fault.Kind == fault.PINRequired:
 		return 5

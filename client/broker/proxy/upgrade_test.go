@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"bufio"
+	"context"
 	"crypto/rand"
 	"crypto/sha256"
 	"crypto/tls"
@@ -170,6 +171,28 @@ func TestShutdownCutsUpgrades(t *testing.T) {
 	if _, err := in.ReadByte(); err == nil {
 		t.Error("the upgrade is still open")
 	}
+}
+
+// An upgraded connection gets time to end before the shutdown.
+func TestUpgradesAreWaitedFor(t *testing.T) {
+	r := newRig(t, switchTo("SPDY/3.1", func(conn *tls.Conn, in *bufio.Reader) { io.Copy(conn, in) }))
+	conn, in, _ := r.upgrade("SPDY/3.1")
+	waited := make(chan struct{})
+	go func() {
+		r.proxy.WaitEndless(context.Background())
+		close(waited)
+	}()
+	io.WriteString(conn, "still here\n")
+	if line, err := in.ReadString('\n'); line != "still here\n" {
+		t.Errorf("got %q, %v", line, err)
+	}
+	select {
+	case <-waited:
+		t.Error("an upgraded connection is open, and nothing waits for it")
+	default:
+	}
+	conn.Close()
+	<-waited
 }
 
 // The cluster has ended its side, and the client does not end its own.

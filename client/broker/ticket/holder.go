@@ -25,7 +25,7 @@ const maxDescriptors = 1 << 16
 // ticket and passed it to kubectl.
 const notShell = "kubectl has to run the plugin itself, not through a shell: `holdfast kubeconfig check` finds the cause"
 
-const runAgain = "run the command again: the plugin gets a new ticket; tickets of an earlier broker are not valid"
+const runAgain = "run the command again: the plugin gets a new ticket"
 
 // Holder is the process that a ticket was issued to.
 type Holder struct {
@@ -33,7 +33,7 @@ type Holder struct {
 	Profile string
 
 	process   *process
-	nonce     [32]byte
+	claims    string // of the token, base64
 	hash      [sha256.Size]byte
 	expires   time.Time // with a monotonic reading, which stands still while the machine sleeps
 	wall      time.Time // the same without it

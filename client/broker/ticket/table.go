@@ -1,11 +1,8 @@
 package ticket
 
 import (
-	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
-	"encoding/base64"
-	"strings"
 	"sync"
 	"time"
 
@@ -19,25 +16,30 @@ const sweepEvery = 15 * time.Second
 
 // A Table holds the tickets that were issued. It is safe for concurrent use.
 //
-// It does not store tokens. A token is computed from a nonce with the table's key
-// (HMAC-SHA-256, 256 bits) when it is handed out, and looked up by its SHA-256: the
-// time of a comparison reveals something about the hash only.
+// It does not store tokens. A token is the ticket's claims and their MAC under the
+// table's key (HMAC-SHA-256), which is computed when the token is handed out. The token
+// is looked up by its SHA-256: the time of a comparison reveals something about the hash
+// only.
 type Table struct {
 	options Options
-	key     [32]byte
+	id      string // of this table, in its tickets
 
 	mu        sync.Mutex // guards the fields below
 	holders   map[[sha256.Size]byte]*Holder
 	processes map[int32]*process // by pid
 	timer     *time.Timer        // runs while there are tickets
 	closed    bool
+	key       []byte
+	kept      bool               // an earlier table may have had the key
+	dropped   map[forgotten]bool // whose tickets of earlier tables are not accepted
 }
 
 // New returns an empty table. Close it.
 func New(o Options) *Table {
-	t := &Table{options: o.withDefaults(), holders: map[[sha256.Size]byte]*Holder{}, processes: map[int32]*process{}}
-	rand.Read(t.key[:]) // never fails
-	return t
+	return &Table{
+		options: o.withDefaults(), id: rand.Text(), key: []byte(rand.Text()),
+		holders: map[[sha256.Size]byte]*Holder{}, processes: map[int32]*process{}, dropped: map[forgotten]bool{},
+	}
 }
 
 // Close forgets every ticket. The table issues none afterwards.
@@ -76,7 +78,11 @@ func (t *Table) Issue(p *peer.Peer, profile string) (Ticket, error) {
 	if err := t.room(parent); err != nil {
 		return Ticket{}, err
 	}
-	return t.ticket(t.add(parent, fresh.Process, profile, now)), nil
+	h := &Holder{Process: fresh.Process, Profile: profile, process: parent}
+	h.expireAt(now.Add(t.options.Lifetime))
+	h.claims = t.claims(h, p.Identity)
+	t.add(h, now)
+	return t.ticket(h), nil
 }
 
 // known returns the entry of the table for the process fresh, or fresh itself. An
@@ -105,28 +111,18 @@ func (p *process) recent(profile string, now time.Time, left time.Duration) *Hol
 	return nil
 }
 
-// add makes a ticket for a process, as it was read now. The caller holds the lock.
-func (t *Table) add(p *process, seen Process, profile string, now time.Time) *Holder {
-	h := &Holder{Process: seen, Profile: profile, process: p}
-	h.expireAt(now.Add(t.options.Lifetime))
-	rand.Read(h.nonce[:])
+// add enters a holder of a ticket. The caller holds the lock.
+func (t *Table) add(h *Holder, now time.Time) {
 	h.hash = sha256.Sum256([]byte(t.ticket(h).Token))
 	t.holders[h.hash] = h
-	t.processes[p.PID] = p
-	p.holders[h] = true
+	t.processes[h.process.PID] = h.process
+	h.process.holders[h] = true
 	t.arm(now)
-	return h
 }
 
 // ticket returns the holder's ticket.
 func (t *Table) ticket(h *Holder) Ticket {
-	mac := hmac.New(sha256.New, t.key[:])
-	mac.Write(h.nonce[:])
-	return Ticket{
-		Token:   Prefix + base64.RawURLEncoding.EncodeToString(mac.Sum(nil)),
-		Expires: h.wall,
-		Process: h.Process,
-	}
+	return Ticket{Token: Prefix + h.claims + "." + t.mac(h.claims), Expires: h.wall, Process: h.Process}
 }
 
 // room returns an error when there is no room for one more ticket of p. The caller holds the
@@ -164,8 +160,10 @@ func (t *Table) Check(token string) (*Holder, error) {
 	t.mu.Lock()
 	h := t.holders[sha256.Sum256([]byte(token))]
 	t.mu.Unlock()
-	if h == nil || !strings.HasPrefix(token, Prefix) {
-		return nil, denied(runAgain, "this broker did not issue the ticket, or it has expired")
+	if h == nil {
+		if h = t.restore(token); h == nil {
+			return nil, denied(runAgain, "this broker did not issue the ticket, or it has expired")
+		}
 	}
 	if err := h.Alive(); err != nil {
 		return nil, err
@@ -177,6 +175,7 @@ func (t *Table) Check(token string) (*Holder, error) {
 func (t *Table) Forget(profile string, uid uint32) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.dropped[forgotten{profile, uid, false}] = true
 	t.forget(func(h *Holder) bool { return h.Profile == profile && h.Process.UID == uid })
 }
 
@@ -184,6 +183,7 @@ func (t *Table) Forget(profile string, uid uint32) {
 func (t *Table) ForgetAll(profile string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.dropped[forgotten{profile, 0, true}] = true
 	t.forget(func(h *Holder) bool { return profile == "" || h.Profile == profile })
 }
 

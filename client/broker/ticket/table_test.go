@@ -50,8 +50,8 @@ func TestIssueAndCheck(t *testing.T) {
 	kubectl, p := plugin(t)
 	open, before := pidfds(t), time.Now()
 	got, h := issue(t, tickets, p, "prod")
-	if len(got.Token) != len(Prefix)+43 || !strings.HasPrefix(got.Token, Prefix) {
-		t.Errorf("got a token of %d bytes, want 256 bits with the prefix", len(got.Token))
+	if claims, mac, _ := strings.Cut(strings.TrimPrefix(got.Token, Prefix), "."); claims == "" || len(mac) != 43 || !strings.HasPrefix(got.Token, Prefix) {
+		t.Errorf("got the token %s, want the prefix, claims and a MAC of 256 bits", got.Token)
 	}
 	if life := got.Expires.Sub(before); life < 10*time.Minute-time.Second || life > 10*time.Minute+time.Second {
 		t.Errorf("got %v to live, want 10m", life)

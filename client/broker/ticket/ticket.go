@@ -7,6 +7,9 @@
 // pidfd of each such process, so that a later process with the same pid cannot use
 // its tickets.
 //
+// A broker that is restarted accepts the tickets of the one before it, so that a
+// controller does not notice: see [Table.UseKey].
+//
 // It does not protect against programs of the same user: those can run a plugin
 // themselves, and debug each other. A process can pass its open connection to
 // another process: the check is about the process that opened it.
@@ -21,6 +24,8 @@ package ticket
 
 import (
 	"time"
+
+	"holdfast/internal/peer"
 )
 
 // Prefix begins every token, so that scanners for leaked secrets recognise it.
@@ -42,6 +47,10 @@ type Options struct {
 	Total           int           // 16384
 	ProcessesPerUID int           // processes of one uid that hold tickets, a descriptor each; 512
 	Processes       int           // 2048
+
+	// Restored is called for a ticket of an earlier table that is accepted, with the
+	// identity of the plugin that it was issued to. It may be nil.
+	Restored func(p Process, plugin peer.Identity, until time.Time)
 }
 
 // withDefaults returns o with the defaults in place of zero values.
