@@ -152,6 +152,7 @@ func TestSystemUnits(t *testing.T) {
 			"Type": "notify", "User": "holdfast-broker", "RestrictAddressFamilies": "AF_UNIX AF_INET AF_INET6 AF_NETLINK",
 			"StateDirectory": "holdfast-broker", "StateDirectoryMode": "0700", "CapabilityBoundingSet": "", "AmbientCapabilities": "",
 			"WatchdogSec": "30", "Sockets": "holdfast-broker.socket", "Requires": "holdfast-broker.socket", "PrivateDevices": "yes",
+			"FileDescriptorStoreMax": "128",
 		}, []string{"PrivateUsers", "ProtectProc", "ProcSubset", "DynamicUser", "RuntimeDirectory", "SupplementaryGroups", "PrivateNetwork"}},
 		"holdfast-renew.service": {map[string]string{
 			"Type": "oneshot", "User": "root", "CapabilityBoundingSet": "", "Environment": "HOLDFAST_SOCKET=/run/holdfast/admin.sock",

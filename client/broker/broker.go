@@ -44,6 +44,7 @@ type Options struct {
 	Profiles   string                          // the directory of the profiles
 	Listen     string                          // where the proxy listens, 127.0.0.1:PORT; empty for where it did last, else for any port
 	Passed     net.Listener                    // the proxy's listener from systemd; nil when there is none
+	Kept       []net.Listener                  // listeners of the broker before this one, which systemd kept
 	Keyring    loopback.Keyring                // where the proxy's key is kept when the agent's device cannot seal it; nil where there is none
 	KeyFile    bool                            // keep the proxy's key in a file even where it could be sealed, or be in the keyring
 	LoadPolicy func() (*policy.Policy, error)  // at the start and at each reload
@@ -165,6 +166,7 @@ func (b *Broker) openAll(ctx context.Context) {
 			b.Log.Warn("loopback", "profile", p.Name, "error", err)
 		}
 	}
+	b.proxy.dropUnused()
 }
 
 // Reload reads the policy and the profiles again. A policy that cannot be read

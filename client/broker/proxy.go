@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"maps"
 	"net"
+	"slices"
 	"strconv"
 	"sync"
 	"syscall"
@@ -16,6 +17,7 @@ import (
 	"holdfast/client/broker/proxy"
 	"holdfast/client/profile"
 	"holdfast/internal/fault"
+	"holdfast/internal/notify"
 )
 
 // errEnding is for calls that begin or still wait when the broker ends.
@@ -113,7 +115,7 @@ func (f *proxyListeners) listen(name, address string) error {
 		return errEnding()
 	}
 	if old := f.listeners[name]; old != nil {
-		old.Close()
+		f.drop(old)
 		delete(f.listeners, name)
 	}
 	l, err := f.bind(name, address)
@@ -142,7 +144,7 @@ func (f *proxyListeners) listen(name, address string) error {
 // that another process has is tried again: kubeconfigs name it.
 func (f *proxyListeners) bind(name, address string) (net.Listener, error) {
 	if name != "" {
-		return listenAt(address)
+		return f.listenAt(address)
 	}
 	l, err := f.bindShared()
 	if err != nil {
@@ -170,19 +172,31 @@ func (f *proxyListeners) bindShared() (net.Listener, error) {
 			address = "127.0.0.1:0"
 		}
 	}
-	l, err := listenAt(address)
+	l, err := f.listenAt(address)
 	if err == nil {
 		f.options.Listen = l.Addr().String() // port 0 is for the first time
 	}
 	return l, err
 }
 
-// listenAt listens at an address of the loopback interface.
-func listenAt(address string) (net.Listener, error) {
+// listenAt listens at an address of the loopback interface, or takes over the listener
+// that the service manager has kept open there. It has the manager keep the listener,
+// so that a restart refuses no connection.
+func (f *proxyListeners) listenAt(address string) (net.Listener, error) {
 	if err := loopback.CheckAddress(address); err != nil {
 		return nil, err
 	}
+	if i := slices.IndexFunc(f.options.Kept, func(l net.Listener) bool { return l.Addr().String() == address }); i >= 0 {
+		l := f.options.Kept[i]
+		f.options.Kept = slices.Delete(f.options.Kept, i, i+1)
+		return l, nil
+	}
 	l, err := net.Listen("tcp4", address)
+	if err == nil {
+		if err := notify.Keep(l); err != nil {
+			f.log.Warn("service manager", "error", err)
+		}
+	}
 	if errors.Is(err, syscall.EADDRINUSE) {
 		return nil, &fault.Error{
 			Kind:    fault.Busy,
@@ -192,6 +206,30 @@ func listenAt(address string) (net.Listener, error) {
 		}
 	}
 	return l, err
+}
+
+// drop closes a listener for good.
+func (f *proxyListeners) drop(l net.Listener) {
+	if err := notify.Unkeep(l); err != nil {
+		f.log.Warn("service manager", "error", err)
+	}
+	l.Close()
+}
+
+// dropUnused closes the listeners that the broker before this one had and this one does
+// not need. It does nothing while there may be one that is still to be opened.
+func (f *proxyListeners) dropUnused() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, err := range f.faults {
+		if err != nil {
+			return
+		}
+	}
+	for _, l := range f.options.Kept {
+		f.drop(l)
+	}
+	f.options.Kept = nil
 }
 
 // close closes the listeners of profiles that have no port of their own any more.
@@ -205,7 +243,7 @@ func (f *proxyListeners) close(profiles map[string]*profile.Profile) {
 	for name, l := range f.listeners {
 		if obsolete(name) {
 			delete(f.listeners, name)
-			l.Close()
+			f.drop(l)
 		}
 	}
 	maps.DeleteFunc(f.faults, func(name string, _ error) bool { return obsolete(name) })

@@ -33,11 +33,12 @@ const (
 )
 
 // sockets returns the sockets that the broker listens on. It takes over the proxy's
-// when systemd passes it.
+// when systemd passes it, and those that the broker before it gave to systemd to keep.
 func sockets(c *config) []notify.Socket {
 	return []notify.Socket{
 		{Name: brokerSocket, Path: c.socket},
 		{Name: loopbackSocket, Loopback: true, Optional: true},
+		{Keeps: true, Loopback: true, Optional: true},
 	}
 }
 
@@ -55,7 +56,7 @@ func assemble(c *config, parts *daemon.Parts) (*daemon.Service, error) {
 	parts.Own(agent)
 	b, err := broker.New(broker.Options{
 		Version: parts.Version, System: c.system, Agent: agent, State: c.state, Profiles: c.profiles,
-		Listen: c.listen, Passed: parts.Passed[loopbackSocket], Keyring: desktop(c), KeyFile: c.loopbackKey == "file",
+		Listen: c.listen, Passed: parts.Passed[loopbackSocket], Kept: notify.Kept(parts.Passed), Keyring: desktop(c), KeyFile: c.loopbackKey == "file",
 		LoadPolicy: c.loadPolicy, Log: parts.Log,
 	})
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"net"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -19,8 +20,9 @@ type Socket struct {
 	Name     string      // its name in LISTEN_FDNAMES (FileDescriptorName= of the unit)
 	Path     string      // where it is bound; never an abstract name
 	Mode     fs.FileMode // the most permissions that its file may have; only the write bits count
-	Loopback bool        // it is bound to a port of 127.0.0.0/8 instead
+	Loopback bool        // it is a TCP socket of the loopback interface instead
 	Optional bool        // systemd need not pass it; optional sockets come last
+	Keeps    bool        // rather than one socket: the listeners that [Keep] was given
 }
 
 // Listeners takes over the sockets that systemd passed to this process. They must
@@ -40,13 +42,26 @@ func Listeners(wanted ...Socket) (map[string]net.Listener, error) {
 	}
 	count, named := os.Getenv("LISTEN_FDS"), os.Getenv("LISTEN_FDNAMES") != ""
 	files := activation.Files(true)
-	if n := required(wanted); len(files) < n || len(files) > len(wanted) {
+	wanted, keeps := split(wanted)
+	units := len(files) // the descriptors of socket units
+	for _, f := range files {
+		if named && isKept(f.Name()) {
+			units--
+		}
+	}
+	if n := required(wanted); units < n && (units > 0 || len(files) == 0) || units > len(wanted) {
 		return nil, fmt.Errorf("socket activation: LISTEN_FDS is %q, want %d (%s)", count, n, names(wanted))
 	}
 	listeners := map[string]net.Listener{}
 	for i, f := range files {
-		want, err := wanted[i], error(nil)
-		if named {
+		var want Socket
+		var err error
+		switch {
+		case !named:
+			want = wanted[i]
+		case keeps && isKept(f.Name()):
+			want = Socket{Name: f.Name(), Loopback: true}
+		default:
 			want, err = find(wanted, f.Name(), listeners)
 		}
 		if err == nil {
@@ -57,11 +72,18 @@ func Listeners(wanted ...Socket) (map[string]net.Listener, error) {
 		}
 	}
 	for _, s := range wanted {
-		if !s.Optional && listeners[s.Name] == nil {
+		if !s.Optional && units > 0 && listeners[s.Name] == nil {
 			return nil, fmt.Errorf("socket activation: %s was not passed", s.Name)
 		}
 	}
 	return listeners, nil
+}
+
+// split returns the single sockets among the wanted ones, and whether those of [Keep]
+// are wanted.
+func split(wanted []Socket) (single []Socket, keeps bool) {
+	single = slices.DeleteFunc(slices.Clone(wanted), func(s Socket) bool { return s.Keeps })
+	return single, len(single) < len(wanted)
 }
 
 // required returns how many of the sockets systemd has to pass.
@@ -163,7 +185,11 @@ func checkLoopback(fd int) error {
 	if !ok {
 		return fmt.Errorf("has an address of type %T", address)
 	}
-	if ip := net.IP(bound.Addr[:]); !ip.IsLoopback() {
+	device, err := unix.GetsockoptString(fd, unix.SOL_SOCKET, unix.SO_BINDTODEVICE)
+	if err != nil {
+		return os.NewSyscallError("getsockopt", err)
+	}
+	if ip := net.IP(bound.Addr[:]); !ip.IsLoopback() && device != "lo" {
 		return fmt.Errorf("is bound to %s, which other machines can reach", ip)
 	}
 	return nil

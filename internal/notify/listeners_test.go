@@ -38,6 +38,7 @@ func child(specs []string) int {
 		s := Socket{Name: parts[0], Path: parts[1], Mode: fs.FileMode(mode)}
 		if s.Path == "loopback" {
 			s = Socket{Name: s.Name, Loopback: true, Optional: true}
+			s.Keeps = s.Name == "kept"
 		}
 		wanted = append(wanted, s)
 	}
@@ -47,6 +48,10 @@ func child(specs []string) int {
 		return 1
 	}
 	fmt.Printf("%d sockets, LISTEN_FDS %q\n", len(listeners), os.Getenv("LISTEN_FDS"))
+	if kept := Kept(listeners); len(kept) > 0 {
+		fmt.Println(kept[0].Addr())
+		return 0
+	}
 	for _, want := range wanted {
 		l := listeners[want.Name]
 		if l == nil {

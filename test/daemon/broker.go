@@ -20,6 +20,7 @@ type BrokerOptions struct {
 	Args     []string           // further arguments
 	Env      []string           // in addition to the test's own environment
 	Wrap     []string           // a command in front of the broker's
+	Files    []*os.File         // passed as descriptors 3 and so on
 }
 
 // A Broker is a holdfast-broker process.
@@ -59,6 +60,7 @@ func LaunchBroker(tb TB, o BrokerOptions) *Broker {
 		agentSocket = o.Agent.Socket
 	}
 	line := append(o.Wrap, Program(tb, BrokerProgram), "--state", b.State, "--socket", b.Socket, "--agent-socket", agentSocket, "--profiles", b.Profiles)
+	b.files = o.Files
 	b.start(append(line, o.Args...), o.Env, o.UID)
 	return b
 }

@@ -20,11 +20,12 @@ type process struct {
 	State  string // its state directory
 	Socket string // where it listens
 
-	name string
-	tb   TB
-	cmd  *exec.Cmd
-	log  lockedBuffer
-	done chan struct{} // closed when the process has ended
+	name  string
+	tb    TB
+	cmd   *exec.Cmd
+	files []*os.File // passed as descriptors 3 and so on
+	log   lockedBuffer
+	done  chan struct{} // closed when the process has ended
 }
 
 func newProcess(tb TB, name, dir string) *process {
@@ -39,6 +40,7 @@ func (p *process) start(line, env []string, uid int) {
 	p.tb.Helper()
 	p.cmd = exec.Command(line[0], line[1:]...)
 	p.cmd.Env = append(append(cleanEnviron(), "HOME="+p.Dir), env...)
+	p.cmd.ExtraFiles = p.files
 	p.cmd.Stderr, p.cmd.Stdout = &p.log, &p.log
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if uid != 0 {
