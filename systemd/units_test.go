@@ -154,6 +154,9 @@ func TestSystemUnits(t *testing.T) {
 			"WatchdogSec": "30", "Sockets": "holdfast-broker.socket", "Requires": "holdfast-broker.socket", "PrivateDevices": "yes",
 			"FileDescriptorStoreMax": "128",
 		}, []string{"PrivateUsers", "ProtectProc", "ProcSubset", "DynamicUser", "RuntimeDirectory", "SupplementaryGroups", "PrivateNetwork"}},
+		"holdfast-broker-loopback.socket": {map[string]string{
+			"ListenStream": "0.0.0.0:8443", "BindToDevice": "lo", "FileDescriptorName": "loopback", "Service": "holdfast-broker.service",
+		}, nil},
 		"holdfast-renew.service": {map[string]string{
 			"Type": "oneshot", "User": "root", "CapabilityBoundingSet": "", "Environment": "HOLDFAST_SOCKET=/run/holdfast/admin.sock",
 			"ExecStart": "/usr/bin/holdfast renew --due --system --within 11m", "TimeoutStartSec": "infinity",

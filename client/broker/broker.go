@@ -127,7 +127,7 @@ func (o *Options) setDefaults() {
 }
 
 // newProxy makes the proxy with its certificate.
-func (b *Broker) newProxy(certificate tls.Certificate) *proxy.Proxy {
+func (b *Broker) newProxy(certificate tls.Certificate, own *loopback.Addresses) *proxy.Proxy {
 	if key, err := ticketKey(certificate); err != nil {
 		b.Log.Warn("tickets will end with this broker", "error", err)
 	} else {
@@ -135,7 +135,7 @@ func (b *Broker) newProxy(certificate tls.Certificate) *proxy.Proxy {
 	}
 	return proxy.New(proxy.Options{
 		Certificate: certificate, Tickets: b.issued.tickets, Pools: b.issued.pools,
-		Profile: b.profiles.get, Allowed: b.mayProxy, Metrics: b.registry, Log: b.Log,
+		Profile: b.profiles.get, At: own.At, Allowed: b.mayProxy, Metrics: b.registry, Log: b.Log,
 	})
 }
 
@@ -151,7 +151,7 @@ func (b *Broker) Start(ctx context.Context) {
 	b.running.Go(func() { b.watchClocks(ctx, clockInterval) })
 }
 
-// openAll opens the shared listener and those of the profiles that have their own.
+// openAll opens the shared listener and those that profiles need besides.
 func (b *Broker) openAll(ctx context.Context) {
 	profiles, _, _ := b.profiles.list()
 	b.proxy.close(profiles)
@@ -159,10 +159,7 @@ func (b *Broker) openAll(ctx context.Context) {
 		b.Log.Warn("loopback", "error", err)
 	}
 	for _, p := range profiles {
-		if p.Proxy.Port == 0 {
-			continue
-		}
-		if err := b.proxy.open(ctx, p); err != nil {
+		if err := b.proxy.open(ctx, p); err != nil && p.Proxy.Port != 0 {
 			b.Log.Warn("loopback", "profile", p.Name, "error", err)
 		}
 	}

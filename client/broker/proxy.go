@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -8,6 +9,7 @@ import (
 	"log/slog"
 	"maps"
 	"net"
+	"net/netip"
 	"slices"
 	"strconv"
 	"sync"
@@ -16,6 +18,7 @@ import (
 	"holdfast/client/broker/loopback"
 	"holdfast/client/broker/proxy"
 	"holdfast/client/profile"
+	"holdfast/internal/brokerwire"
 	"holdfast/internal/fault"
 	"holdfast/internal/notify"
 )
@@ -25,12 +28,14 @@ func errEnding() error {
 	return &fault.Error{Kind: fault.Busy, Message: "the broker is ending", Hint: "try again"}
 }
 
-// proxyListeners is the proxy on the loopback interface: its identity, the listener
-// that profiles share, and the listeners of profiles that have a port of their own.
-// One that could not be opened is tried again when it is needed.
+// proxyListeners is the proxy on the loopback interface: its identity, and its listeners.
+// One listener serves every address of the interface, and so each profile at its own.
+// Where the kernel refuses that, there is a listener for the shared address and one for
+// each profile's. A profile may also have a port of its own. A listener that could not
+// be opened is tried again when it is needed.
 type proxyListeners struct {
 	options   Options
-	newServer func(tls.Certificate) *proxy.Proxy
+	newServer func(tls.Certificate, *loopback.Addresses) *proxy.Proxy
 	log       *slog.Logger
 
 	opening sync.Mutex // held while a listener is opened, which may ask the agent; taken before mu
@@ -38,6 +43,7 @@ type proxyListeners struct {
 	mu        sync.Mutex
 	identity  *loopback.Identity // nil until the agent has given back its key
 	server    *proxy.Proxy
+	own       *loopback.Addresses  // of profiles; nil while identity is
 	listeners map[string]*listener // by profile; "" for the shared one
 	faults    map[string]error     // why there is no listener; likewise
 	closed    bool
@@ -46,20 +52,50 @@ type proxyListeners struct {
 
 type listener struct {
 	net.Listener
-	address string
+	address string // for the shared one, where profiles without an address of their own are
+	all     bool   // it serves every address of the loopback interface
 }
 
-func newProxyListeners(o Options, newServer func(tls.Certificate) *proxy.Proxy) *proxyListeners {
+func newProxyListeners(o Options, newServer func(tls.Certificate, *loopback.Addresses) *proxy.Proxy) *proxyListeners {
 	return &proxyListeners{options: o, newServer: newServer, log: o.Log, listeners: map[string]*listener{}, faults: map[string]error{}}
 }
 
-// open makes sure that the proxy listens for a profile: on the profile's own port,
-// or, for nil and for profiles without a port, on the shared one.
+// open makes sure that the proxy listens for a profile: on the profile's own port, or at
+// its own address; for nil, on the shared listener.
 func (f *proxyListeners) open(ctx context.Context, p *profile.Profile) error {
-	name, address := "", ""
-	if p != nil && p.Proxy.Port != 0 {
-		name, address = p.Name, net.JoinHostPort("127.0.0.1", strconv.Itoa(p.Proxy.Port))
+	if p == nil || p.Proxy.Port == 0 {
+		if err := f.openOne(ctx, "", ""); err != nil || p == nil {
+			return err
+		}
+		if address := f.ownListener(p.Name); address != "" {
+			if err := f.openOne(ctx, p.Name, address); err != nil { // the shared address serves it too
+				f.log.Warn("loopback", "profile", p.Name, "address", address, "error", err)
+			}
+		}
+		return nil
 	}
+	return f.openOne(ctx, p.Name, net.JoinHostPort("127.0.0.1", strconv.Itoa(p.Proxy.Port)))
+}
+
+// ownListener returns the address of a profile where it needs a listener of its own, or
+// "" where the shared one serves it.
+func (f *proxyListeners) ownListener(name string) string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	shared := f.listeners[""]
+	if shared == nil || shared.all {
+		return ""
+	}
+	own, err := f.own.Of(name)
+	if err != nil {
+		f.log.Warn("loopback", "profile", name, "error", err)
+		return ""
+	}
+	_, port, _ := net.SplitHostPort(shared.address)
+	return net.JoinHostPort(own.Address.String(), port)
+}
+
+func (f *proxyListeners) openOne(ctx context.Context, name, address string) error {
 	if f.listens(name, address) {
 		return nil
 	}
@@ -101,9 +137,13 @@ func (f *proxyListeners) identify(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	own, err := loopback.OpenAddresses(f.options.State, i)
+	if err != nil {
+		return err
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.identity, f.server = i, f.newServer(i.Certificate)
+	f.identity, f.own, f.server = i, own, f.newServer(i.Certificate, own)
 	return nil
 }
 
@@ -122,7 +162,10 @@ func (f *proxyListeners) listen(name, address string) error {
 	if err != nil {
 		return err
 	}
-	own := &listener{Listener: l, address: l.Addr().String()}
+	own := &listener{Listener: l, address: l.Addr().String(), all: loopback.ReachOf(l) == loopback.All}
+	if own.all {
+		own.address = f.options.Listen
+	}
 	f.listeners[name] = own
 	f.log.Info("listening", "address", own.address, "profile", name)
 	server := f.server
@@ -150,33 +193,59 @@ func (f *proxyListeners) bind(name, address string) (net.Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := loopback.SetAddress(f.options.State, l.Addr().String()); err != nil {
+	if err := loopback.SetAddress(f.options.State, f.options.Listen); err != nil {
 		l.Close()
 		return nil, err
 	}
 	return l, nil
 }
 
+// bindShared makes the shared listener, and leaves its address in options.Listen: where
+// it serves all addresses of the interface, 127.0.0.1 or the one that was asked for.
 func (f *proxyListeners) bindShared() (net.Listener, error) {
+	l, host, err := f.makeShared()
+	if err != nil {
+		return nil, err
+	}
+	at, err := netip.ParseAddrPort(l.Addr().String())
+	if err != nil {
+		l.Close()
+		return nil, err
+	}
+	if at.Addr().IsUnspecified() {
+		at = netip.AddrPortFrom(host, at.Port())
+	}
+	f.options.Listen = at.String() // port 0 is for the first time
+	return l, nil
+}
+
+func (f *proxyListeners) makeShared() (_ net.Listener, host netip.Addr, _ error) {
+	host = netip.AddrFrom4([4]byte{127, 0, 0, 1})
 	if l := f.options.Passed; l != nil {
 		f.options.Passed = nil
-		return l, nil
+		return l, host, nil
 	}
 	address := f.options.Listen
 	if address == "" {
 		kept, err := loopback.Address(f.options.State)
 		if err != nil {
-			return nil, err
+			return nil, host, err
 		}
-		if address = kept; address == "" {
-			address = "127.0.0.1:0"
-		}
+		address = cmp.Or(kept, "127.0.0.1:0")
+	}
+	if err := loopback.CheckAddress(address); err != nil {
+		return nil, host, err
+	}
+	at := netip.MustParseAddrPort(address)
+	if l := f.takeKept(netip.AddrPortFrom(netip.IPv4Unspecified(), at.Port()).String()); l != nil {
+		return l, at.Addr(), nil
+	}
+	if l, err := loopback.ListenAll(at.Port()); err == nil {
+		f.keep(l)
+		return l, at.Addr(), nil
 	}
 	l, err := f.listenAt(address)
-	if err == nil {
-		f.options.Listen = l.Addr().String() // port 0 is for the first time
-	}
-	return l, err
+	return l, at.Addr(), err
 }
 
 // listenAt listens at an address of the loopback interface, or takes over the listener
@@ -186,16 +255,12 @@ func (f *proxyListeners) listenAt(address string) (net.Listener, error) {
 	if err := loopback.CheckAddress(address); err != nil {
 		return nil, err
 	}
-	if i := slices.IndexFunc(f.options.Kept, func(l net.Listener) bool { return l.Addr().String() == address }); i >= 0 {
-		l := f.options.Kept[i]
-		f.options.Kept = slices.Delete(f.options.Kept, i, i+1)
+	if l := f.takeKept(address); l != nil {
 		return l, nil
 	}
 	l, err := net.Listen("tcp4", address)
 	if err == nil {
-		if err := notify.Keep(l); err != nil {
-			f.log.Warn("service manager", "error", err)
-		}
+		f.keep(l)
 	}
 	if errors.Is(err, syscall.EADDRINUSE) {
 		return nil, &fault.Error{
@@ -206,6 +271,24 @@ func (f *proxyListeners) listenAt(address string) (net.Listener, error) {
 		}
 	}
 	return l, err
+}
+
+// takeKept returns the listener at an address that the service manager has kept, or nil.
+func (f *proxyListeners) takeKept(address string) net.Listener {
+	for i, l := range f.options.Kept {
+		if l.Addr().String() == address {
+			f.options.Kept = slices.Delete(f.options.Kept, i, i+1)
+			return l
+		}
+	}
+	return nil
+}
+
+// keep has the service manager keep a listener.
+func (f *proxyListeners) keep(l net.Listener) {
+	if err := notify.Keep(l); err != nil {
+		f.log.Warn("service manager", "error", err)
+	}
 }
 
 // drop closes a listener for good.
@@ -232,13 +315,14 @@ func (f *proxyListeners) dropUnused() {
 	f.options.Kept = nil
 }
 
-// close closes the listeners of profiles that have no port of their own any more.
+// close closes the listeners of profiles that are gone, or that have no port of their own
+// any more.
 func (f *proxyListeners) close(profiles map[string]*profile.Profile) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	obsolete := func(name string) bool {
-		p := profiles[name]
-		return name != "" && (p == nil || p.Proxy.Port == 0)
+		p, shared := profiles[name], f.listeners[""]
+		return name != "" && (p == nil || p.Proxy.Port == 0 && (shared == nil || shared.all))
 	}
 	for name, l := range f.listeners {
 		if obsolete(name) {
@@ -300,13 +384,23 @@ func (f *proxyListeners) state() proxyState {
 	return s
 }
 
-// addressOf returns the address at which the proxy serves a profile, and why it does
-// not.
-func (f *proxyListeners) addressOf(p *profile.Profile, shared proxyState) (address string, flaw error) {
-	if p.Proxy.Port == 0 {
-		return shared.address, shared.fault
-	}
+// endpointOf returns where the proxy serves a profile, its certificate there, and the
+// name that the client has to ask for, which only the shared address needs.
+func (f *proxyListeners) endpointOf(p *profile.Profile, shared proxyState) (e brokerwire.Endpoint, serverName string, flaw error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return net.JoinHostPort("127.0.0.1", strconv.Itoa(p.Proxy.Port)), f.faults[p.Name]
+	if p.Proxy.Port != 0 {
+		return brokerwire.Endpoint{Address: net.JoinHostPort("127.0.0.1", strconv.Itoa(p.Proxy.Port)), Certificate: shared.certificate}, "", f.faults[p.Name]
+	}
+	e, serverName = brokerwire.Endpoint{Address: shared.address, Certificate: shared.certificate}, p.ServerName()
+	l := f.listeners[""]
+	if l == nil || !l.all && f.listeners[p.Name] == nil {
+		return e, serverName, shared.fault
+	}
+	own, err := f.own.Of(p.Name)
+	if err != nil {
+		return e, serverName, err
+	}
+	_, port, _ := net.SplitHostPort(l.address)
+	return brokerwire.Endpoint{Address: net.JoinHostPort(own.Address.String(), port), Certificate: own.PEM}, "", nil
 }

@@ -76,6 +76,45 @@ func TestDedicatedPort(t *testing.T) {
 	}
 }
 
+// A profile has an address of its own, where no name is needed. It stays over a restart.
+func TestAddressOfAProfile(t *testing.T) {
+	r := newRig(t)
+	before := r.broker.GetStatus().Profiles[0]
+	line, _ := r.getAt(before.Address, before.Certificate, "", r.ticket("prod"), "/whoami")
+	if !strings.HasPrefix(line, "alice ") {
+		t.Errorf("got %s", line)
+	}
+	r.broker.Stop()
+	r.options.Dir, r.options.Profiles = r.broker.Dir, nil
+	r.broker = daemon.StartBroker(t, r.options)
+	if after := r.broker.GetStatus().Profiles[0]; after.Address != before.Address || after.Certificate != before.Certificate {
+		t.Errorf("got %s, want %s, with the same certificate", after.Address, before.Address)
+	}
+}
+
+// Where one listener for all addresses is refused, here because another program has the
+// port at another address, there is one for each.
+func TestOneListenerForEachAddress(t *testing.T) {
+	other, err := net.Listen("tcp4", "127.0.0.77:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	_, port, _ := net.SplitHostPort(other.Addr().String())
+	r := newRig(t, func(r *rig) { r.options.Args = append(r.options.Args, "--listen", "127.0.0.1:"+port) })
+	p := r.broker.GetStatus().Profiles[0]
+	if p.Address != "127.84.175.150:"+port || p.TLSServerName != "" {
+		t.Errorf("got %s, %q", p.Address, p.TLSServerName)
+	}
+	ticket := r.ticket("prod")
+	if line, _ := r.getAt(p.Address, p.Certificate, "", ticket, "/whoami"); !strings.HasPrefix(line, "alice ") {
+		t.Errorf("at its own address: got %s", line)
+	}
+	if line, _ := r.get("prod", ticket, "/whoami"); !strings.HasPrefix(line, "alice ") {
+		t.Errorf("at the shared one: got %s", line)
+	}
+}
+
 func TestKeyInAFile(t *testing.T) {
 	r := newRig(t, func(r *rig) { r.options.Args = append(r.options.Args, "--loopback-key", "file") })
 	s := r.broker.GetStatus()

@@ -55,11 +55,11 @@ const fixFile = "repair the file, or write it again with `holdfast kubeconfig ad
 func (b *Broker) wireProfile(p *profile.Profile, flaw error, shared proxyState, agent *keyCheck) brokerwire.Profile {
 	connections, signatures := b.issued.pools.Counts(p.Name)
 	w := brokerwire.Profile{
-		Name: p.Name, Server: p.Cluster.Server, Key: p.Key, Modes: p.Modes, TLSServerName: p.ServerName(),
+		Name: p.Name, Server: p.Cluster.Server, Key: p.Key, Modes: p.Modes,
 		Connections: connections, Signatures: signatures, Tickets: b.issued.tickets.Count(p.Name), Minted: b.issued.mint.Count(p.Name),
 	}
-	address, closed := b.proxy.addressOf(p, shared)
-	w.Address = address
+	endpoint, serverName, closed := b.proxy.endpointOf(p, shared)
+	w.Address, w.Certificate, w.TLSServerName = endpoint.Address, endpoint.Certificate, serverName
 	switch {
 	case flaw != nil:
 		w.Fault, w.Hint = "its file has a fault, and the previous profile is in use: "+flaw.Error(), fixFile

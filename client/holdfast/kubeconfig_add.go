@@ -78,7 +78,7 @@ of its own, with nothing else in it.`,
 	f.StringVar(&o.name, "name", "", "the `NAME` of the new entries (default CONTEXT-holdfast)")
 	f.BoolVar(&o.replace, "replace", false, "have CONTEXT itself use the key, rather than a new context")
 	f.BoolVar(&o.use, "use", false, "make it the current context")
-	f.StringVar(&o.port, "dedicated-port", "", "give the profile a `PORT` of its own on this machine, for clients that ignore tls-server-name")
+	f.StringVar(&o.port, "dedicated-port", "", "give the profile a `PORT` of its own on 127.0.0.1; not needed, because each profile has an address of its own")
 	f.Lookup("dedicated-port").NoOptDefVal = autoPort
 	f.BoolVar(&o.noPool, "no-pool", false, "mode proxy: sign in again, with a signature, for each request")
 	f.StringVar(&o.namespace, "namespace", "", "mode token: the service account's `NAMESPACE`")
@@ -169,7 +169,7 @@ func (a *app) addContext(ctx context.Context, o *addOptions) error {
 	if err != nil {
 		return err
 	}
-	entry, err := o.entry(config, p, status.Endpoint)
+	entry, err := o.entry(config, p, status)
 	if err != nil {
 		return err
 	}
@@ -177,7 +177,7 @@ func (a *app) addContext(ctx context.Context, o *addOptions) error {
 	if err := o.reachable(config, file); err != nil {
 		return err
 	}
-	if err := o.writeAll(ctx, file, p, known, entry); err != nil {
+	if err := a.writeAll(ctx, o, file, p, known, entry); err != nil {
 		return err
 	}
 	return a.added(ctx, o, file, p)

@@ -20,21 +20,30 @@ import (
 
 func (a *app) kubeconfigCheck() *cobra.Command {
 	var o kubeOptions
+	var fix bool
 	cmd := &cobra.Command{
 		Use: "check", Short: "find out why kubectl would not sign in with a key",
 		Long: `Checks every user in the kubeconfig that runs holdfast-exec-plugin, the contexts that
 use it, and the broker. For each fault it prints the next step.
 The exit code is 0 when nothing is wrong and 1 when something is.
 
+With --fix it first writes the server at which the broker serves each profile, and
+its certificate, into the clusters of contexts in mode proxy that have others. The
+rest of the files stays as it is, byte for byte.
+
 It cannot see one case: kubectl does not run the plugin when it is called with
 --token, --username or --client-certificate, and does not report that.`,
 		Example: indent("holdfast kubeconfig check"),
 		Args:    arguments(),
 		RunE: a.action(func(ctx context.Context, _ []string) error {
-			found, err := a.examineKubeconfig(ctx, &o)
+			examined, err := a.examineKubeconfig(ctx, &o)
+			if err == nil && fix && len(examined.repairs) > 0 {
+				examined, err = a.repair(ctx, &o, examined.repairs)
+			}
 			if err != nil {
 				return err
 			}
+			found := examined.findings
 			if err := a.printFindings(found); err != nil || found.count(stateBad) == 0 {
 				return err
 			}
@@ -42,6 +51,7 @@ It cannot see one case: kubectl does not run the plugin when it is called with
 		}),
 	}
 	o.register(cmd)
+	cmd.Flags().BoolVar(&fix, "fix", false, "first correct the server and the certificate of clusters in mode proxy")
 	a.jsonFlag(cmd)
 	return cmd
 }
@@ -53,9 +63,10 @@ type inspection struct {
 	profiles map[string]*profile.Profile
 	faults   map[string]error
 	status   *brokerwire.GetStatusReply // nil when no broker answers
+	repairs  []repair
 }
 
-func (a *app) examineKubeconfig(ctx context.Context, o *kubeOptions) (findings, error) {
+func (a *app) examineKubeconfig(ctx context.Context, o *kubeOptions) (*inspection, error) {
 	config, err := o.load()
 	if err != nil {
 		return nil, err
@@ -82,7 +93,7 @@ func (a *app) examineKubeconfig(ctx context.Context, o *kubeOptions) (findings, 
 	if !seen {
 		i.note("users", "no user runs "+execPlugin, "holdfast kubeconfig add CONTEXT --key NAME makes one")
 	}
-	return i.findings, nil
+	return i, nil
 }
 
 // user checks a user and the contexts that it is in.
@@ -176,8 +187,11 @@ func (i *inspection) cluster(context string, c *kubeconfig.Cluster, name string,
 			return
 		}
 		var err error
-		if want, err = loopback(p, i.status.Endpoint); err != nil {
+		if want, err = loopback(p, *i.status); err != nil {
 			i.failed(subject, err)
+			return
+		}
+		if i.mendable(subject, c, name, &want, p) {
 			return
 		}
 	}
@@ -189,7 +203,7 @@ func (i *inspection) compare(subject string, c, want *kubeconfig.Cluster, hint s
 	if c.Server != want.Server {
 		i.bad(subject, fmt.Sprintf("its server is %s and has to be %s", c.Server, want.Server), hint)
 	}
-	// A client that checks the address needs no name, on a port of its own.
+	// A client that checks the address needs no name, at an address or a port of its own.
 	if c.TLSServerName != want.TLSServerName && (want.TLSServerName != "" || c.Server != want.Server) {
 		i.bad(subject, fmt.Sprintf("its tls-server-name is %q and has to be %q", c.TLSServerName, want.TLSServerName), hint)
 	}

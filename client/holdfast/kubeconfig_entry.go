@@ -24,7 +24,7 @@ func freePort() (int, error) {
 
 // entry returns the entries for the kubeconfig. The new user impersonates the same
 // user as the old one.
-func (o *addOptions) entry(config *kubeconfig.Config, p *profile.Profile, endpoint brokerwire.Endpoint) (*edit.Entry, error) {
+func (o *addOptions) entry(config *kubeconfig.Config, p *profile.Profile, status brokerwire.GetStatusReply) (*edit.Entry, error) {
 	c := config.Contexts[o.context]
 	e := &edit.Entry{
 		Name: o.name, Profile: p.Name, Context: o.context, Namespace: c.Namespace, Replace: o.replace, Use: o.use,
@@ -39,7 +39,7 @@ func (o *addOptions) entry(config *kubeconfig.Config, p *profile.Profile, endpoi
 		return e, nil
 	}
 	var err error
-	e.Cluster, err = loopback(p, endpoint)
+	e.Cluster, err = loopback(p, status)
 	return e, err
 }
 
@@ -51,9 +51,24 @@ func direct(p *profile.Profile) kubeconfig.Cluster {
 	}
 }
 
-// loopback returns the cluster entry of the broker's proxy: the shared port with the
-// profile's name, or a port of its own.
-func loopback(p *profile.Profile, endpoint brokerwire.Endpoint) (kubeconfig.Cluster, error) {
+// loopback returns the cluster entry of the broker's proxy: where the broker serves the
+// profile, which is an address of its own. A broker that does not know the profile yet, or
+// that has no such addresses, serves it at the shared one.
+func loopback(p *profile.Profile, status brokerwire.GetStatusReply) (kubeconfig.Cluster, error) {
+	for _, known := range status.Profiles {
+		if known.Name == p.Name && known.Certificate != "" && p.Proxy.Port == 0 {
+			return kubeconfig.Cluster{
+				Server: "https://" + known.Address, TLSServerName: known.TLSServerName,
+				CertificateAuthorityData: kubeconfig.Data(known.Certificate), DisableCompression: p.Cluster.DisableCompression,
+			}, nil
+		}
+	}
+	return shared(p, status.Endpoint)
+}
+
+// shared returns the cluster entry with the shared port and the profile's name, or with
+// the profile's own port.
+func shared(p *profile.Profile, endpoint brokerwire.Endpoint) (kubeconfig.Cluster, error) {
 	host, port, err := net.SplitHostPort(endpoint.Address)
 	if err != nil || endpoint.Certificate == "" {
 		return kubeconfig.Cluster{}, failf("holdfast doctor looks closer", "the broker does not say where its proxy listens")

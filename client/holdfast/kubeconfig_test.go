@@ -24,6 +24,7 @@ import (
 type standIn struct {
 	brokerwire.GetStatusReply
 	fault error
+	own   *brokerwire.Endpoint // of every profile; nil where there is only the shared one
 }
 
 func startBroker(t *testing.T) *standIn {
@@ -75,7 +76,11 @@ func (b *standIn) answer() brokerwire.GetStatusReply {
 	reply.Profiles = []brokerwire.Profile{}
 	profiles, _, _ := profile.Load(profile.Directory(false))
 	for name, p := range profiles {
-		reply.Profiles = append(reply.Profiles, brokerwire.Profile{Name: name, Key: p.Key, Modes: p.Modes})
+		known := brokerwire.Profile{Name: name, Key: p.Key, Modes: p.Modes}
+		if b.own != nil {
+			known.Address, known.Certificate = b.own.Address, b.own.Certificate
+		}
+		reply.Profiles = append(reply.Profiles, known)
 	}
 	return reply
 }

@@ -32,17 +32,31 @@ func editFile(ctx context.Context, path string, change func([]byte) ([]byte, err
 	return err
 }
 
-// writeAll writes the profile and the kubeconfig, or neither.
-func (o *addOptions) writeAll(ctx context.Context, file string, p, known *profile.Profile, e *edit.Entry) error {
+// writeAll writes the profile and the kubeconfig, or neither. The profile comes first:
+// the broker gives it the server that the kubeconfig names.
+func (a *app) writeAll(ctx context.Context, o *addOptions, file string, p, known *profile.Profile, e *edit.Entry) error {
 	dir := profile.Directory(o.system)
 	written := false
 	err := editFile(ctx, file, func(data []byte) ([]byte, error) {
 		edited, err := edit.Add(data, e)
-		if err == nil {
-			err = profile.Write(dir, p)
-			written = err == nil
+		if err != nil {
+			return nil, err
 		}
-		return edited, err
+		if err := profile.Write(dir, p); err != nil {
+			return nil, err
+		}
+		written = true
+		if o.mode != profile.ModeProxy {
+			return edited, nil
+		}
+		status, err := a.brokerStatus(ctx, &o.kubeOptions)
+		if err != nil {
+			return nil, err
+		}
+		if e.Cluster, err = loopback(p, status); err != nil {
+			return nil, err
+		}
+		return edit.Add(data, e)
 	})
 	switch {
 	case err == nil || !written:

@@ -87,6 +87,7 @@ type Profile struct {
 	Key           string   `json:"key"`
 	Modes         []string `json:"modes"`
 	Address       string   `json:"address"`
+	Certificate   string   `json:"certificate"`
 	TLSServerName string   `json:"tlsServerName"`
 	Connections   int      `json:"connections"`
 	Tickets       int      `json:"tickets"`

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"math/big"
 	"net"
+	"net/netip"
 	"time"
 
 	"holdfast/client/profile"
@@ -27,9 +28,18 @@ func generate() (secret []byte, certificate string, err error) {
 	if err != nil {
 		return nil, "", err
 	}
+	if certificate, err = certify(key, "*."+profile.Domain, netip.AddrFrom4([4]byte{127, 0, 0, 1})); err != nil {
+		return nil, "", err
+	}
+	secret, err = key.Bytes()
+	return secret, certificate, err
+}
+
+// certify returns the certificate of the proxy's key for a name and an address, PEM.
+func certify(key *ecdsa.PrivateKey, name string, address netip.Addr) (string, error) {
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))
 	if err != nil {
-		return nil, "", err
+		return "", err
 	}
 	now := time.Now()
 	template := &x509.Certificate{
@@ -37,8 +47,8 @@ func generate() (secret []byte, certificate string, err error) {
 		Subject:      pkix.Name{CommonName: "holdfast-broker on this machine"},
 		NotBefore:    now.Add(-time.Hour), // a clock may be set back
 		NotAfter:     now.Add(lifetime),
-		DNSNames:     []string{"*." + profile.Domain},
-		IPAddresses:  []net.IP{net.IPv4(127, 0, 0, 1)},
+		DNSNames:     []string{name},
+		IPAddresses:  []net.IP{address.AsSlice()},
 		KeyUsage:     x509.KeyUsageDigitalSignature,
 		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 		// No CA: with the key, an attacker could otherwise issue certificates for any
@@ -47,12 +57,27 @@ func generate() (secret []byte, certificate string, err error) {
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
-		return nil, "", err
+		return "", err
 	}
-	if secret, err = key.Bytes(); err != nil {
-		return nil, "", err
+	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})), nil
+}
+
+// certify returns a certificate of the identity's key for one profile at an address.
+func (i *Identity) certify(name string, address netip.Addr) (string, error) {
+	key, ok := i.Certificate.PrivateKey.(*ecdsa.PrivateKey)
+	if !ok {
+		return "", errors.New("the proxy's key is no ECDSA key")
 	}
-	return secret, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})), nil
+	return certify(key, name+"."+profile.Domain, address)
+}
+
+// secret returns the scalar of the identity's key.
+func (i *Identity) secret() ([]byte, error) {
+	key, ok := i.Certificate.PrivateKey.(*ecdsa.PrivateKey)
+	if !ok {
+		return nil, errors.New("the proxy's key is no ECDSA key")
+	}
+	return key.Bytes()
 }
 
 // assemble puts a certificate and the scalar of its key together.

@@ -31,8 +31,9 @@ type state struct {
 	Replaced    *time.Time `json:"replaced,omitempty"`    // when the key before it was found to be lost
 }
 
-// maxState is far above what the file holds.
-const maxState = 64 << 10
+// maxState is far above what a file here holds, also with the certificates of a thousand
+// profiles.
+const maxState = 1 << 20
 
 // load reads the file, which may be missing. A file that cannot be parsed is an error
 // and stays: kubeconfigs pin the certificate in it.

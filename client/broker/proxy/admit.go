@@ -150,9 +150,9 @@ func carriesToken(r *http.Request) bool {
 	return false
 }
 
-// fits refuses a ticket on a connection that is for another profile: by its
-// listener, or by the name in its handshake. The shared listener needs the name;
-// on a profile's own one it may be missing or be anything that is no profile's.
+// fits refuses a ticket on a connection that is for another profile: by its listener,
+// its address, or the name in its handshake. The shared address needs the name; at a
+// profile's own one it may be missing or be anything that is no profile's.
 func fits(c *connection, r *http.Request, ticketFor string) *refusal {
 	name := ""
 	if r.TLS != nil {
@@ -162,7 +162,7 @@ func fits(c *connection, r *http.Request, ticketFor string) *refusal {
 	switch {
 	case c.profile == "" && !isProfile:
 		return refuse(http.StatusUnauthorized, "ticket",
-			"the kubeconfig's cluster needs tls-server-name: "+ticketFor+"."+profile.Domain+"; for clients that ignore it: holdfast kubeconfig add --dedicated-port",
+			"the kubeconfig's cluster needs tls-server-name: "+ticketFor+"."+profile.Domain+", or the server that holdfast kubeconfig check --fix writes",
 			"the connection names no profile")
 	case isProfile && asked != ticketFor, c.profile != "" && c.profile != ticketFor:
 		return refuse(http.StatusUnauthorized, "ticket", "the kubeconfig's cluster and user have to be of one profile; holdfast kubeconfig check finds it",

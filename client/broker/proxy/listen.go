@@ -166,8 +166,12 @@ func (l *listener) receive(conn net.Conn) (*connection, error) {
 	if !ok1 || !ok2 || !remote.IP.IsLoopback() || !local.IP.IsLoopback() {
 		return nil, errors.New("the connection is not from this machine")
 	}
+	own := l.profile
+	if own == "" {
+		own, _ = l.proxy.at(local.AddrPort().Addr())
+	}
 	c := &connection{
-		Conn: conn, all: &l.proxy.open, profile: l.profile,
+		Conn: conn, all: &l.proxy.open, profile: own,
 		client: remote.AddrPort(), server: local.AddrPort(), owned: map[*ticket.Holder]struct{}{},
 	}
 	var err error
@@ -186,7 +190,7 @@ func (l *listener) receive(conn net.Conn) (*connection, error) {
 type connection struct {
 	net.Conn
 	all            *connections
-	profile        string // the listener's own, or empty
+	profile        string // whose alone the listener or the address is, or empty
 	client, server netip.AddrPort
 	uid            uint32
 

@@ -20,10 +20,12 @@ import (
 	"net"
 	"net/http"
 	"net/http/httputil"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"holdfast/client/broker/loopback"
 	"holdfast/client/broker/ticket"
 	"holdfast/client/profile"
 	"holdfast/internal/metrics"
@@ -42,10 +44,15 @@ type Options struct {
 	Certificate tls.Certificate // for *.holdfast.internal and 127.0.0.1, pinned by kubeconfigs
 	Tickets     *ticket.Table
 	Pools       Pools
-	Profile     func(name string) (*profile.Profile, bool)    // the profile as it is now
-	Allowed     func(who ticket.Process, profile string) bool // the policy as it is now
-	Metrics     *metrics.Registry                             // may be nil
-	Log         *slog.Logger                                  // may be nil
+	Profile     func(name string) (*profile.Profile, bool) // the profile as it is now
+
+	// At returns the profile that alone is served at an address, and its certificate; ""
+	// for an address of all profiles. It may be nil.
+	At func(address netip.Addr) (profile string, certificate *tls.Certificate)
+
+	Allowed func(who ticket.Process, profile string) bool // the policy as it is now
+	Metrics *metrics.Registry                             // may be nil
+	Log     *slog.Logger                                  // may be nil
 }
 
 // A Proxy serves any number of listeners.
@@ -116,20 +123,36 @@ func New(o Options) *Proxy {
 func (p *Proxy) tls() *tls.Config {
 	return &tls.Config{
 		MinVersion:                  tls.VersionTLS13,
-		Certificates:                []tls.Certificate{p.options.Certificate},
+		GetCertificate:              p.certificate,
 		DynamicRecordSizingDisabled: true, // small records are for slow links
 		SessionTicketsDisabled:      true, // each kubectl is another process; and a session is bound to no name
 	}
 }
 
+// certificate returns the certificate of the address that a client has connected to.
+func (p *Proxy) certificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
+	if local, ok := hello.Conn.LocalAddr().(*net.TCPAddr); ok {
+		if _, own := p.at(local.AddrPort().Addr()); own != nil {
+			return own, nil
+		}
+	}
+	return &p.options.Certificate, nil
+}
+
+func (p *Proxy) at(address netip.Addr) (profile string, certificate *tls.Certificate) {
+	if p.options.At == nil {
+		return "", nil
+	}
+	return p.options.At(address)
+}
+
 // Serve accepts connections until l is closed or the proxy is shut down, and
-// returns nil then. With profile empty the name that the client asks for in its
-// handshake (SNI, PROFILE.holdfast.internal) picks the profile, otherwise the
-// listener is that profile's own. A listener that is not on a loopback address is
-// an error.
+// returns nil then. With profile empty the address that the client has connected to
+// picks the profile or, at an address of all profiles, the name that it asks for in its
+// handshake (SNI, PROFILE.holdfast.internal). Otherwise the listener is that profile's
+// own. A listener that other machines can reach is an error.
 func (p *Proxy) Serve(l net.Listener, profile string) error {
-	address, ok := l.Addr().(*net.TCPAddr)
-	if !ok || !address.IP.IsLoopback() {
+	if loopback.ReachOf(l) == loopback.Others {
 		l.Close()
 		return fmt.Errorf("proxy: %v is no loopback address: other machines could connect", l.Addr())
 	}
