@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"strconv"
 
 	"github.com/spf13/cobra"
@@ -27,7 +26,6 @@ func (o *addOptions) applyPreset(cmd *cobra.Command) error {
 		if o.mode != profile.ModeProxy {
 			return usagef("leave one of them out", "--preset %s and --mode %s exclude each other: such clients do not tell the plugin for which server they want the credential", o.preset, o.mode)
 		}
-		o.port = cmp.Or(o.port, autoPort)
 		if !cmd.Flags().Changed("api-version") {
 			o.apiVersion = execcredential.V1Beta1
 		}
