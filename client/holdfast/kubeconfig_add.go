@@ -57,8 +57,7 @@ with a token of a service account or a certificate that live for minutes.
 
 --preset other-languages is for programs whose client library is not client-go, such
 as those in Python, Java, JavaScript and Ruby. Some of these libraries do not tell the
-plugin which version of its protocol they speak, know only v1beta1, or do not send the
-server name by which profiles share a port.
+plugin which version of its protocol they speak, or know only v1beta1.
 
 kubectl does not run a plugin for a user who also has a token, a password or a
 client certificate, nor with its options --token and --username: add writes a user
