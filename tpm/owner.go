@@ -26,8 +26,9 @@ const attempts = 3
 // start after a closed connection, a reset, or a handle that is no longer valid. op
 // must be safe to repeat. A device that is known to be wedged gets no op.
 func (t *TPM) run(ctx context.Context, wait time.Duration, op func(context.Context) error) error {
+	came := time.Now()
 	return t.owning(ctx, wait, func(ctx context.Context) error {
-		if err := t.answers(ctx); err != nil {
+		if err := t.answers(ctx, came); err != nil {
 			return err
 		}
 		return t.attempt(ctx, op)
@@ -62,16 +63,17 @@ func (t *TPM) attempt(ctx context.Context, op func(context.Context) error) error
 }
 
 // probeTime is how long a device that is known to be wedged has to answer before its
-// next request is refused, and how long that outcome holds for the requests after it.
+// next request is refused.
 const probeTime = 500 * time.Millisecond
 
 // answers asks a device that is known to be wedged whether it answers again. Without
-// the question, each request would wait for its whole time.
-func (t *TPM) answers(ctx context.Context) error {
+// the question, each request would wait for its whole time. A request that came before
+// the last question ended shares its outcome.
+func (t *TPM) answers(ctx context.Context, came time.Time) error {
 	if t.state() != keys.StateWedged {
 		return nil
 	}
-	if time.Since(t.probed) < probeTime {
+	if came.Before(t.probed) {
 		return t.explain(context.DeadlineExceeded)
 	}
 	ctx, cancel := context.WithTimeout(ctx, probeTime)
