@@ -88,18 +88,19 @@ func hintFor(err error) string {
 // groupOf names the group of the device that could not be opened, unless it is root's,
 // which no agent is to join.
 func groupOf(err error) string {
+	const usual = " (tss, where tpm-udev is installed)"
 	var failed *os.PathError
 	if !errors.As(err, &failed) {
-		return ""
+		return usual
 	}
 	info, statErr := os.Stat(failed.Path)
 	if statErr != nil {
-		return ""
+		return usual
 	}
 	gid := info.Sys().(*syscall.Stat_t).Gid // always a Stat_t on Linux
 	group, lookErr := user.LookupGroupId(strconv.FormatUint(uint64(gid), 10))
 	if gid == 0 || lookErr != nil {
-		return " (tss, where tpm-udev is installed)"
+		return usual
 	}
 	return " (" + group.Name + ")"
 }
