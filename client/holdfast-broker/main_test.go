@@ -37,8 +37,8 @@ func TestAnswers(t *testing.T) {
 	if out, _, code := run(t, nil, "--explain", "--socket", "/r/b.sock"); code != 0 || !strings.Contains(out, "/r/b.sock") {
 		t.Errorf("--explain: %d %q", code, out)
 	}
-	if _, errs, code := run(t, nil, "--help"); code != 0 || !strings.Contains(errs, "-agent-socket") {
-		t.Errorf("--help: %d %q", code, errs)
+	if out, _, code := run(t, nil, "--help"); code != 0 || !strings.Contains(out, "--agent-socket") {
+		t.Errorf("--help: %d %q", code, out)
 	}
 	for _, args := range [][]string{{"--nonsense"}, {"argument"}, {"--listen", "example.org:1"}} {
 		if _, errs, code := run(t, nil, args...); code != 2 || errs == "" {

@@ -145,9 +145,6 @@ func TestKubeconfigOtherLanguages(t *testing.T) {
 		if exec["apiVersion"] != c.version || !reflect.DeepEqual(exec["args"], want) {
 			t.Errorf("%s: got %v, want %s and %v", c.args, exec, c.version, want)
 		}
-		if c := v.cluster("kind-dev-holdfast"); c["tls-server-name"] != nil && strings.Contains(h.text(t), "v1beta1") {
-			t.Errorf("got %v, want a server that needs no tls-server-name", c)
-		}
 		h.run("kubeconfig", "check").want(t, 0)
 	}
 }

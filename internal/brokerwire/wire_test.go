@@ -18,7 +18,7 @@ func TestInterfaceFile(t *testing.T) {
 			brokerwire.GetStatus:     {brokerwire.Empty{}, brokerwire.GetStatusReply{}},
 			brokerwire.GetMetrics:    {brokerwire.Empty{}, brokerwire.GetMetricsReply{}},
 		},
-		Constants: []string{brokerwire.ModeProxy, brokerwire.ModeCertificate, brokerwire.ModeToken},
+		Constants: []string{brokerwire.ModeProxy, brokerwire.ModeCertificate, brokerwire.ModeToken, brokerwire.Placeholder},
 	}
 	for _, kind := range brokerwire.Kinds() {
 		i.Errors = append(i.Errors, brokerwire.Errors().ErrorName(kind))
