@@ -26,7 +26,7 @@ func (k *Key) ask(ctx context.Context, msg []byte) ([]byte, error) {
 	}
 	var reply agentwire.SignReply
 	call := k.client.call
-	if k.asksUser() {
+	if k.asksUser() || k.touches() {
 		call = k.client.exchange
 	}
 	err = call(ctx, repeatable, method, in, &reply)

@@ -44,11 +44,16 @@ func (k *Key) asksUser() bool {
 	return k.info.PIN && k.info.UnlockedUntil == nil || k.info.Confirm != nil
 }
 
+// touches reports whether a signature of the key may wait for a touch.
+func (k *Key) touches() bool {
+	return k.info.Place != nil && k.info.Place.TouchPolicy != "never"
+}
+
 // awaitTouch is [Client.AwaitTouch] for one signature. A key that needs neither its
 // PIN nor a confirmation can only be waiting for its touch, so no watch is needed.
 func (k *Key) awaitTouch(ctx context.Context) (done func()) {
 	tell := k.client.touch
-	if tell == nil || k.info.Place == nil || k.info.Place.TouchPolicy == "never" {
+	if tell == nil || !k.touches() {
 		return func() {}
 	}
 	notice := func() { tell(k.info) }

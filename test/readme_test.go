@@ -26,7 +26,7 @@ func TestReadmeTour(t *testing.T) {
 	for _, block := range blocks { // as it is pasted, but for what ends the background programs
 		script.WriteString(strings.ReplaceAll(block[1], " &\n", " &\npids=\"$! $pids\"\n"))
 	}
-	text := strings.ReplaceAll(script.String(), "8443", freePort(t))
+	text := strings.ReplaceAll(script.String(), "9443", freePort(t))
 
 	shell := exec.Command("sh", "-c", text)
 	shell.Dir = daemon.Dir(t)

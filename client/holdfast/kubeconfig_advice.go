@@ -12,7 +12,10 @@ import (
 // changes no other context.
 func (i *inspection) again(context string, p *profile.Profile, u use, want *kubeconfig.Cluster) string {
 	c, record := i.config.Contexts[context], recordOf(i.config, context)
-	if record == nil {
+	switch {
+	case record == nil && i.config.Clusters[c.Cluster].Server == p.Cluster.Server: // other contexts may need it
+		return fmt.Sprintf("holdfast kubeconfig add %s --key %s --profile %s makes a context with a cluster of its own", quoted(context), p.Key, p.Name)
+	case record == nil:
 		return setCluster(c.Cluster, want)
 	}
 	add := fmt.Sprintf("holdfast kubeconfig add %s --key %s --profile %s --name %s", quoted(record.Context), p.Key, p.Name, quoted(c.AuthInfo))

@@ -191,7 +191,8 @@ func (i *inspection) cluster(context string, c *kubeconfig.Cluster, name string,
 			i.failed(subject, err)
 			return
 		}
-		if i.mendable(subject, c, name, &want, p) {
+		// add gives the user and the cluster one name: others' clusters stay as they are.
+		if own := name == i.config.Contexts[context].AuthInfo && c.Server != p.Cluster.Server; own && i.mendable(subject, c, name, &want, p) {
 			return
 		}
 	}

@@ -24,7 +24,9 @@ func (i *inspection) mendable(subject string, c *kubeconfig.Cluster, name string
 	if !onLoopback(c.Server) || c.Server == want.Server && sameAuthority(c, want) {
 		return false
 	}
-	i.repairs = append(i.repairs, repair{c.Origin, name, *want})
+	if want.TLSServerName == "" || c.TLSServerName == want.TLSServerName { // the repair writes no server name
+		i.repairs = append(i.repairs, repair{c.Origin, name, *want})
+	}
 	shared, err := shared(p, i.status.Endpoint)
 	if err != nil || c.Server != shared.Server || c.TLSServerName != shared.TLSServerName || !sameAuthority(c, &shared) {
 		return false

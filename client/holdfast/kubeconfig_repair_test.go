@@ -62,3 +62,33 @@ func TestKubeconfigCheckFixNeedsTheUsualLayout(t *testing.T) {
 	check(t, os.WriteFile(h.config, []byte(strings.Replace(before, "certificate-authority-data:", "certificate-authority: /x\n    #", 1)), 0o600))
 	h.run("kubeconfig", "check", "--fix").want(t, 1, "kubectl config view --raw --flatten")
 }
+
+// While the proxy does not listen, the broker may not know the profile's own address: the
+// shared one needs a server name, which the repair does not write.
+func TestKubeconfigCheckFixLeavesAGoodAddress(t *testing.T) {
+	h := setUp(t)
+	h.broker.own = &brokerwire.Endpoint{Address: "127.70.1.2:16500", Certificate: string(clienttest.NewCA(t).PEM)}
+	h.run("kubeconfig", "add", "kind-dev", "--key", "alice").want(t, 0)
+	before := h.text(t)
+	h.broker.own = nil
+	if h.run("kubeconfig", "check", "--fix"); h.text(t) != before {
+		t.Errorf("the file is now\n%s", h.text(t))
+	}
+}
+
+// A context that has holdfast's user at a cluster's own entry, on loopback as kind's is:
+// others use that entry too.
+func TestKubeconfigCheckFixLeavesOtherClusters(t *testing.T) {
+	h := setUp(t)
+	h.broker.own = &brokerwire.Endpoint{Address: "127.70.1.2:16500", Certificate: string(clienttest.NewCA(t).PEM)}
+	h.run("kubeconfig", "add", "kind-dev", "--key", "alice").want(t, 0)
+	changed := strings.Replace(h.text(t), "cluster: kind-dev-holdfast", "cluster: kind-dev", 1)
+	if changed == h.text(t) {
+		t.Fatalf("the context is not as expected:\n%s", h.text(t))
+	}
+	check(t, os.WriteFile(h.config, []byte(changed), 0o600))
+	got := h.run("kubeconfig", "check", "--fix")
+	if h.text(t) != changed || strings.Contains(got.stdout+got.stderr, "set-cluster kind-dev ") {
+		t.Errorf("got %+v, and the file\n%s", got, h.text(t))
+	}
+}

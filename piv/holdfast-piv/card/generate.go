@@ -62,8 +62,9 @@ func (s *Session) ungenerated(slot piv.Slot, before *keys.CardSlot, err error) e
 		s.left = slot.String()
 		return err
 	}
+	serial := s.serial // fault may end the connection
 	e := *wire.FromError(s.fault(err))
-	e.Message += fmt.Sprintf("; the key that was in slot %v of card %d is gone", slot, s.serial)
+	e.Message += fmt.Sprintf("; the key that was in slot %v of card %d is gone", slot, serial)
 	return &e
 }
 
