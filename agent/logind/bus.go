@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"syscall"
 	"time"
 
 	"github.com/godbus/dbus/v5"
@@ -86,8 +87,20 @@ func takeInhibitor(ctx context.Context, address string) (dbus.UnixFD, error) {
 		return -1, err
 	}
 	defer conn.Close()
+	call := conn.Object(login1, root).Go(manager+".Inhibit", dbus.FlagNoAutoStart, nil,
+		"sleep", "holdfast", "forgets PINs before the machine sleeps", "delay")
+	select {
+	case <-call.Done:
+	case <-ctx.Done():
+		conn.Close() // ends the call, unless the answer has arrived, with a descriptor
+		<-call.Done
+	}
 	var fd dbus.UnixFD
-	err = conn.Object(login1, root).CallWithContext(ctx, manager+".Inhibit", dbus.FlagNoAutoStart,
-		"sleep", "holdfast", "forgets PINs before the machine sleeps", "delay").Store(&fd)
-	return fd, err
+	if err := call.Store(&fd); err != nil {
+		return -1, errors.Join(ctx.Err(), err)
+	}
+	if err := ctx.Err(); err != nil {
+		return -1, errors.Join(err, syscall.Close(int(fd)))
+	}
+	return fd, nil
 }

@@ -176,8 +176,10 @@ func (f *proxyListeners) listen(name, address string) error {
 		if f.listeners[name] == own {
 			delete(f.listeners, name)
 			f.log.Warn("loopback listener ended", "address", own.address, "error", err)
+			f.drop(l)
+			return
 		}
-		l.Close()
+		l.Close() // at the end of the broker: the service manager keeps its own
 	})
 	return nil
 }
@@ -194,7 +196,7 @@ func (f *proxyListeners) bind(name, address string) (net.Listener, error) {
 		return nil, err
 	}
 	if err := loopback.SetAddress(f.options.State, f.options.Listen); err != nil {
-		l.Close()
+		f.drop(l)
 		return nil, err
 	}
 	return l, nil
@@ -240,9 +242,11 @@ func (f *proxyListeners) makeShared() (_ net.Listener, host netip.Addr, _ error)
 	if l := f.takeKept(netip.AddrPortFrom(netip.IPv4Unspecified(), at.Port()).String()); l != nil {
 		return l, at.Addr(), nil
 	}
-	if l, err := loopback.ListenAll(at.Port()); err == nil {
-		f.keep(l)
-		return l, at.Addr(), nil
+	if at.Addr() == host { // at another address, other brokers may have the port at theirs
+		if l, err := loopback.ListenAll(at.Port()); err == nil {
+			f.keep(l)
+			return l, at.Addr(), nil
+		}
 	}
 	l, err := f.listenAt(address)
 	return l, at.Addr(), err
@@ -394,13 +398,13 @@ func (f *proxyListeners) endpointOf(p *profile.Profile, shared proxyState) (e br
 	}
 	e, serverName = brokerwire.Endpoint{Address: shared.address, Certificate: shared.certificate}, p.ServerName()
 	l := f.listeners[""]
-	if l == nil || !l.all && f.listeners[p.Name] == nil {
+	if f.own == nil || shared.address == "" || l != nil && !l.all && f.listeners[p.Name] == nil {
 		return e, serverName, shared.fault
 	}
 	own, err := f.own.Of(p.Name)
 	if err != nil {
 		return e, serverName, err
 	}
-	_, port, _ := net.SplitHostPort(l.address)
-	return brokerwire.Endpoint{Address: net.JoinHostPort(own.Address.String(), port), Certificate: own.PEM}, "", nil
+	_, port, _ := net.SplitHostPort(shared.address)
+	return brokerwire.Endpoint{Address: net.JoinHostPort(own.Address.String(), port), Certificate: own.PEM}, "", shared.fault
 }

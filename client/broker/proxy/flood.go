@@ -8,7 +8,8 @@ import (
 
 // What uids without a ticket may send. A frame has 9 bytes at least, so that this
 // limits frames too; a handshake has two thousand. A client of a uid that has a ticket
-// is never limited: the plugin gets the ticket before the client connects.
+// is not limited: the plugin gets the ticket before the client connects. After a restart
+// of the broker, the first request with a ticket of before ends the limit.
 var (
 	perStranger  = allowance{burst: 512 << 10, perSecond: 32 << 10}
 	allStrangers = allowance{burst: 2 << 20, perSecond: 128 << 10} // a user may have thousands of uids

@@ -83,12 +83,12 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer p.limit.leave(c.uid)
-	e := &exchange{admission: admitted, path: r.URL.Path, upgrade: upgrades(r), watch: watches(r), began: began}
+	e := &exchange{admission: admitted, path: r.URL.Path, upgrade: upgrades(r), watch: !upgrades(r) && watches(r), began: began}
 	defer p.finish(e)
 	ctx := context.WithValue(r.Context(), exchangeKey{}, e)
-	if !e.watch && (e.upgrade || streams(r.URL)) {
+	if e.upgrade || asksFor(r, "follow") {
 		var done func()
-		ctx, done = p.beginEndless(ctx, c, e)
+		ctx, done = p.beginEndless(ctx, c, e, !watches(r))
 		defer done()
 	}
 	forwarder := p.bulk
@@ -102,10 +102,14 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	forwarder.ServeHTTP(w, r.WithContext(ctx))
 }
 
-// beginEndless counts a request whose answer has no end until done is called, and cuts
-// it when the proxy ends.
-func (p *Proxy) beginEndless(ctx context.Context, c *connection, e *exchange) (_ context.Context, done func()) {
-	p.endless.Add(1)
+// beginEndless cuts a request whose answer has no end when the proxy ends. Where the end
+// is to wait for it, it is counted until done is called.
+func (p *Proxy) beginEndless(ctx context.Context, c *connection, e *exchange, wait bool) (_ context.Context, done func()) {
+	var one int64
+	if wait {
+		one = 1
+	}
+	p.endless.Add(one)
 	ctx, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(p.ending, func() {
 		cancel()
@@ -116,7 +120,7 @@ func (p *Proxy) beginEndless(ctx context.Context, c *connection, e *exchange) (_
 	return ctx, func() {
 		stop()
 		cancel()
-		p.endless.Add(-1)
+		p.endless.Add(-one)
 	}
 }
 
@@ -194,13 +198,16 @@ func streams(u *url.URL) bool {
 }
 
 // watches reports whether a request is a watch, whose client asks again when the answer
-// ends.
-func watches(r *http.Request) bool {
+// ends. Behind the API server a query may mean anything.
+func watches(r *http.Request) bool { return !relayed(r.URL.Path) && asksFor(r, "watch") }
+
+// asksFor reports whether the query of a GET has an option that is true.
+func asksFor(r *http.Request, option string) bool {
 	if r.Method != http.MethodGet || r.URL.RawQuery == "" {
 		return false
 	}
-	watch, err := strconv.ParseBool(r.URL.Query().Get("watch"))
-	return err == nil && watch
+	on, err := strconv.ParseBool(r.URL.Query().Get(option))
+	return err == nil && on
 }
 
 // forwarder returns a reverse proxy with one size of buffers. Answers of unknown

@@ -399,6 +399,29 @@ func TestShutdownCutsFollowedLogs(t *testing.T) {
 	})
 }
 
+// Answers that have an end are whole, whatever their query has.
+func TestShutdownWaitsForAnswers(t *testing.T) {
+	for _, path := range []string{"/api/v1/pods?watch=False", "/api/v1/pods?follow=false", "/api/v1/namespaces/a/services/b/proxy/?watch=1"} {
+		release := make(chan struct{})
+		r := newRig(t, func(w http.ResponseWriter, request *http.Request) {
+			io.WriteString(w, "first ")
+			w.(http.Flusher).Flush()
+			select {
+			case <-release:
+				io.WriteString(w, "second")
+			case <-request.Context().Done():
+			}
+		})
+		response := r.open(false, path)
+		r.shutdown.Do(func() { go r.proxy.Shutdown(context.Background()) })
+		<-r.proxy.ending.Done()
+		close(release)
+		if text, err := io.ReadAll(response.Body); string(text) != "first second" || err != nil {
+			t.Errorf("%s: got %q, %v", path, text, err)
+		}
+	}
+}
+
 // A connection that shows no ticket does not hold up the end.
 func TestShutdownDoesNotWaitForTicketless(t *testing.T) {
 	r := newRig(t, ok)

@@ -36,9 +36,14 @@ func switchTo(protocol string, f func(conn *tls.Conn, in *bufio.Reader)) http.Ha
 // upgrade asks for a protocol and returns the connection.
 func (r *rig) upgrade(protocol string) (*tls.Conn, *bufio.Reader, *http.Response) {
 	r.t.Helper()
+	return r.upgradeOf("POST /api/v1/namespaces/a/pods/b/exec?command=x", protocol)
+}
+
+func (r *rig) upgradeOf(request, protocol string) (*tls.Conn, *bufio.Reader, *http.Response) {
+	r.t.Helper()
 	conn := r.dial("prod")
-	fmt.Fprintf(conn, "POST /api/v1/namespaces/a/pods/b/exec?command=x HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\nAuthorization: Bearer %s\r\n"+
-		"Connection: Upgrade\r\nUpgrade: %s\r\nX-Stream-Protocol-Version: v4\r\n\r\n", r.ticket("prod"), protocol)
+	fmt.Fprintf(conn, "%s HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\nAuthorization: Bearer %s\r\n"+
+		"Connection: Upgrade\r\nUpgrade: %s\r\nX-Stream-Protocol-Version: v4\r\n\r\n", request, r.ticket("prod"), protocol)
 	in := bufio.NewReader(conn)
 	response, err := http.ReadResponse(in, nil)
 	if err != nil {
@@ -193,6 +198,26 @@ func TestUpgradesAreWaitedFor(t *testing.T) {
 	}
 	conn.Close()
 	<-waited
+}
+
+// A watch over WebSocket is ended at once: its client asks again.
+func TestShutdownCutsUpgradedWatches(t *testing.T) {
+	r := newRig(t, switchTo("websocket", func(conn *tls.Conn, in *bufio.Reader) { io.Copy(conn, in) }))
+	_, in, _ := r.upgradeOf("GET /api/v1/pods?watch=true", "websocket")
+	r.proxy.WaitEndless(context.Background())
+	stopped := make(chan struct{})
+	go func() {
+		r.shutdown.Do(func() { r.proxy.Shutdown(context.Background()) })
+		close(stopped)
+	}()
+	select {
+	case <-stopped:
+	case <-time.After(30 * time.Second):
+		t.Fatal("the shutdown waits for the watch")
+	}
+	if _, err := in.ReadByte(); err == nil {
+		t.Error("the watch is still open")
+	}
 }
 
 // The cluster has ended its side, and the client does not end its own.

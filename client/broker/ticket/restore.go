@@ -102,12 +102,16 @@ func (t *Table) verify(token string) (*claims, string) {
 	if c.Table == t.id || !time.Now().Before(c.Expires) { // it was forgotten, or has expired
 		return nil, ""
 	}
-	for _, f := range []forgotten{{"", 0, true}, {c.Profile, 0, true}, {c.Profile, c.Process.UID, false}} {
-		if t.dropped[f] {
-			return nil, ""
-		}
+	if t.hasForgotten(c) {
+		return nil, ""
 	}
 	return c, encoded
+}
+
+// hasForgotten reports whether Forget or ForgetAll were about the ticket. The caller holds
+// the lock.
+func (t *Table) hasForgotten(c *claims) bool {
+	return t.dropped[forgotten{"", 0, true}] || t.dropped[forgotten{c.Profile, 0, true}] || t.dropped[forgotten{c.Profile, c.Process.UID, false}]
 }
 
 // enter enters a ticket of an earlier table, unless there is no room.
@@ -124,7 +128,7 @@ func (t *Table) enter(c *claims, encoded string, fresh *process) *Holder {
 	if known := t.holders[sha256.Sum256([]byte(t.ticket(h).Token))]; known != nil {
 		return known
 	}
-	if t.room(h.process) != nil {
+	if t.hasForgotten(c) || t.room(h.process) != nil { // it may have been forgotten since verify
 		return nil
 	}
 	h.expireAt(now.Add(min(c.Expires.Sub(now), t.options.Lifetime)))

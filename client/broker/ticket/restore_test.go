@@ -93,3 +93,22 @@ func TestTicketsThatDoNotOutliveTheTable(t *testing.T) {
 		t.Error("accepted after the process has ended")
 	}
 }
+
+// A ticket is forgotten while its process is looked up.
+func TestForgottenWhileRestored(t *testing.T) {
+	before := table(t, Options{})
+	before.UseKey([]byte("key"))
+	_, p := plugin(t)
+	got, _ := issue(t, before, p, "prod")
+	next, _ := restarted(t, "key")
+	next.mu.Lock()
+	c, encoded := next.verify(got.Token)
+	next.mu.Unlock()
+	if c == nil {
+		t.Fatal("the ticket is not accepted")
+	}
+	next.ForgetAll("prod")
+	if h := next.enter(c, encoded, find(c.Process)); h != nil {
+		t.Error("a forgotten ticket was entered")
+	}
+}

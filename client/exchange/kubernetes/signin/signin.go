@@ -75,7 +75,8 @@ func (c *Cluster) Dial(cfg *tls.Config) (*http.Transport, error) {
 }
 
 // ProxyFor returns the URL of the proxy that the environment names for a server
-// (HTTPS_PROXY, NO_PROXY), as profiles take it; it is empty for none.
+// (HTTPS_PROXY, NO_PROXY), as profiles take it; it is empty for none, and for one with a
+// password, which nobody asked to have written into a file.
 func ProxyFor(server string) (string, error) {
 	u, err := url.Parse(server)
 	if err != nil {
@@ -85,7 +86,7 @@ func ProxyFor(server string) (string, error) {
 	if err != nil {
 		return "", errors.New("HTTPS_PROXY is not the URL of a proxy") // it may hold a password
 	}
-	if proxy == nil {
+	if proxy == nil || proxy.User != nil {
 		return "", nil
 	}
 	if proxy.Scheme == "socks5h" { // net/http resolves names at the proxy in both cases
