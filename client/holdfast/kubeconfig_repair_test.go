@@ -80,6 +80,9 @@ func TestKubeconfigCheckFixLeavesAGoodAddress(t *testing.T) {
 // others use that entry too.
 func TestKubeconfigCheckFixLeavesOtherClusters(t *testing.T) {
 	h := setUp(t)
+	like := strings.NewReplacer("https://10.0.0.1:6443", "https://127.0.0.1:6443", "certificate-authority: ca.pem",
+		"certificate-authority-data: "+base64.StdEncoding.EncodeToString([]byte(clienttest.NewCA(t).PEM)), "    tls-server-name: kubernetes\n", "")
+	check(t, os.WriteFile(h.config, []byte(like.Replace(h.text(t))), 0o600))
 	h.broker.own = &brokerwire.Endpoint{Address: "127.70.1.2:16500", Certificate: string(clienttest.NewCA(t).PEM)}
 	h.run("kubeconfig", "add", "kind-dev", "--key", "alice").want(t, 0)
 	changed := strings.Replace(h.text(t), "cluster: kind-dev-holdfast", "cluster: kind-dev", 1)
