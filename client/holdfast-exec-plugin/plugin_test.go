@@ -176,7 +176,7 @@ func TestNoRequest(t *testing.T) {
 			t.Errorf("%q, %q: exit %d, %q, %q; want an answer in %s alone", c.info, c.args, code, stdout, stderr, c.want)
 		}
 	}
-	// What went wrong is said.
+	// The plugin names the fault.
 	code, stdout, stderr := plugin("", "--profile", "p", "--socket", filepath.Join(t.TempDir(), "none.sock"))
 	if code != exitUnreachable || stdout != "" || strings.Count(stderr, "\n") != 1 {
 		t.Errorf("without a broker: exit %d, %q, %q", code, stdout, stderr)

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// What uids without a ticket may send. A frame has 9 bytes at least, so that this
+// These are the bytes that uids without a ticket may send. A frame has 9 bytes at least, so that this
 // limits frames too; a handshake has two thousand. A client of a uid that has a ticket
 // is not limited: the plugin gets the ticket before the client connects. After a restart
 // of the broker, the first request with a ticket of before ends the limit.
@@ -79,7 +79,7 @@ func (s *strangers) of(uid uint32, now time.Time) *budget {
 	return own
 }
 
-// Read reads from the client. What a uid without a ticket sends is counted until the
+// Read reads from the client. The bytes of a uid without a ticket are counted until the
 // connection shows one.
 func (c *connection) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)

@@ -1,6 +1,8 @@
 package ticket
 
 import (
+	"encoding/base64"
+	"encoding/json"
 	"strings"
 	"testing"
 	"time"
@@ -110,5 +112,36 @@ func TestForgottenWhileRestored(t *testing.T) {
 	next.ForgetAll("prod")
 	if h := next.enter(c, encoded, find(c.Process)); h != nil {
 		t.Error("a forgotten ticket was entered")
+	}
+}
+
+// A later process that has the pid of the one that a ticket was issued to is not that
+// process, and neither is one of another user.
+func TestRestoredForOneProcess(t *testing.T) {
+	_, p := plugin(t)
+	got, _ := issue(t, table(t, Options{}), p, "prod")
+	next, _ := restarted(t, "key")
+	check := func(change func(*Process)) error {
+		c := claims{Table: "before", Process: got.Process, Plugin: &p.Identity, Profile: "prod", Expires: got.Expires}
+		change(&c.Process)
+		text, err := json.Marshal(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		encoded := base64.RawURLEncoding.EncodeToString(text)
+		_, err = next.Check(Prefix + encoded + "." + next.mac(encoded))
+		return err
+	}
+	for name, change := range map[string]func(*Process){
+		"a later start": func(p *Process) { p.Start++ },
+		"another uid":   func(p *Process) { p.UID++ },
+		"no process":    func(p *Process) { p.PID = 1<<22 + 1 },
+	} {
+		if check(change) == nil {
+			t.Errorf("%s: accepted", name)
+		}
+	}
+	if err := check(func(*Process) {}); err != nil {
+		t.Errorf("the process itself: %v", err)
 	}
 }
